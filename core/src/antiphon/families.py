@@ -1,0 +1,120 @@
+"""Descriptors: what a plugin says about a model family, a backend, an environment.
+
+They are frozen, picklable and light. Heavy parts are named by ``"module:attribute"`` strings and loaded on first
+use, so that listing the plugins imports no torch, transformers or vllm.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.resources
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from antiphon.errors import PluginError
+
+if TYPE_CHECKING:
+    from antiphon.reading.grammar import Grammar
+
+ArgumentsForm = Literal["mapping", "string", "either"]
+
+
+@dataclass(frozen=True)
+class ModelFamily:
+    """One dialect: the template, the grammar and the marks by which its models are known.
+
+    Attributes:
+        name: The dialect's name, for example ``"qwen2.5"``; unique over all plugins.
+        line: The model line it belongs to, for example ``"qwen"``.
+        template: Where our own template is: ``"package:path/in/package.jinja"``.
+        grammar: Where the `Grammar` is: ``"module:attribute"``; None lets core infer it from the template.
+        digests: SHA-256 hex digests (of the UTF-8 text) of official templates that this dialect equals.
+        model_ids: Exact hub names, compared without regard to case.
+        required_tokens: Control tokens that the vocabulary of each of its models has.
+        excluded_tokens: Control tokens that no vocabulary of its models has.
+        name_patterns: Regular expressions, searched without regard to case in the model's own name (the last
+            part of a path), the most telling first.
+        arguments: The form in which the template takes call arguments.
+        end_tokens: Tokens that end a turn, the usual one first.
+        priority: A higher one wins within a detection tier; plugins of a user's own take 1 or more.
+        variant_of: The dialect of which this is another revision, for descriptors that only differ in defaults.
+        notes: Known faults of the official template that parity keeps, one sentence each.
+    """
+
+    name: str
+    line: str
+    template: str
+    grammar: str | None = None
+    digests: tuple[str, ...] = ()
+    model_ids: tuple[str, ...] = ()
+    required_tokens: tuple[str, ...] = ()
+    excluded_tokens: tuple[str, ...] = ()
+    name_patterns: tuple[str, ...] = ()
+    arguments: ArgumentsForm = "either"
+    end_tokens: tuple[str, ...] = ()
+    priority: int = 0
+    variant_of: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def load_template(self) -> str:
+        """Return the Jinja source of the template."""
+        package, _, path = self.template.partition(":")
+        return importlib.resources.files(package).joinpath(path).read_text(encoding="utf-8")
+
+    def load_grammar(self) -> Grammar | None:
+        """Return the declared grammar, or None where it is to be inferred."""
+        return cast("Grammar", load_object(self.grammar)) if self.grammar else None
+
+
+@dataclass(frozen=True)
+class BackendSpec:
+    """A backend: what generates and scores.
+
+    Attributes:
+        name: The backend's name, for example ``"transformers"``.
+        factory: ``"module:attribute"`` of a callable ``(model, **options) -> Backend``.
+        summary: One line for listings.
+        requires: Distributions that must be installed to use it.
+    """
+
+    name: str
+    factory: str
+    summary: str = ""
+    requires: tuple[str, ...] = ()
+
+    def load(self) -> Callable[..., Any]:
+        """Return the factory."""
+        return cast("Callable[..., Any]", load_object(self.factory))
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """An environment: ``factory`` is ``"module:attribute"`` of a callable that builds it."""
+
+    name: str
+    factory: str
+    summary: str = ""
+    requires: tuple[str, ...] = field(default=())
+
+    def load(self) -> Callable[..., Any]:
+        """Return the factory."""
+        return cast("Callable[..., Any]", load_object(self.factory))
+
+
+def load_object(path: str) -> object:
+    """Return what ``"module:attribute"`` names.
+
+    Raises:
+        PluginError: The module or the attribute is not there.
+    """
+    module, separator, attribute = path.partition(":")
+    if not separator or not attribute:
+        raise PluginError(f"{path!r} is not of the form 'module:attribute'.")
+    try:
+        loaded: object = importlib.import_module(module)
+        for name in attribute.split("."):
+            loaded = getattr(loaded, name)
+    except (ImportError, AttributeError) as error:
+        raise PluginError(f"{path!r} could not be loaded: {error}.") from error
+    return loaded
