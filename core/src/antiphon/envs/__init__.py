@@ -1,0 +1,35 @@
+"""Conversations as environments. Names are loaded on first use: importing this imports no torch."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_EXPORTS = {
+    "Composite": "antiphon.envs.specs",
+    "Spec": "antiphon.envs.specs",
+    "NonTensor": "antiphon.envs.specs",
+    "Unbounded": "antiphon.envs.specs",
+    "Bounded": "antiphon.envs.specs",
+    "Categorical": "antiphon.envs.specs",
+    "EnvBase": "antiphon.envs.base",
+    "check_env": "antiphon.envs.base",
+    "step_mdp": "antiphon.envs.base",
+    "Transform": "antiphon.envs.transformed",
+    "TransformedEnv": "antiphon.envs.transformed",
+}
+
+__all__ = sorted(_EXPORTS)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    module = _EXPORTS.get(name)
+    if module is None:
+        raise AttributeError(f"module 'antiphon.envs' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
