@@ -40,6 +40,7 @@ class ModelFamily:
         priority: A higher one wins within a detection tier; plugins of a user's own take 1 or more.
         variant_of: The dialect of which this is another revision, for descriptors that only differ in defaults.
         notes: Known faults of the official template that parity keeps, one sentence each.
+        source: The template itself, for a dialect that is registered at run time; `template` is not read then.
     """
 
     name: str
@@ -56,9 +57,12 @@ class ModelFamily:
     priority: int = 0
     variant_of: str | None = None
     notes: tuple[str, ...] = ()
+    source: str | None = None
 
     def load_template(self) -> str:
         """Return the Jinja source of the template."""
+        if self.source is not None:
+            return self.source
         package, _, path = self.template.partition(":")
         return importlib.resources.files(package).joinpath(path).read_text(encoding="utf-8")
 

@@ -1,0 +1,417 @@
+"""The plugin host: loads what is installed, keeps a record of each plugin, and never lets one harm another.
+
+pluggy validates and calls the hooks. Its own entry-point loader is not used: one ImportError would end the
+host, and of two plugins with one name the second would vanish. Here every plugin gets a manager of its own, so
+that nothing of a plugin that failed half-way is left where others could meet it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pluggy
+from packaging.utils import canonicalize_name
+
+from antiphon.errors import PluginConflict, PluginError
+from antiphon.plugins import hookspecs
+from antiphon.plugins.claims import Key, settle
+from antiphon.plugins.discovery import (
+    PluginSource,
+    builtin_plugins,
+    core_version,
+    installed_plugins,
+)
+from antiphon.plugins.records import PluginRecord
+from antiphon.plugins.validation import check_descriptor
+
+if TYPE_CHECKING:
+    from antiphon.cli import PluginCommands
+
+_Descriptor = TypeVar("_Descriptor")
+
+DISABLE = "ANTIPHON_DISABLE_PLUGINS"
+ONLY = "ANTIPHON_PLUGINS"
+STRICT = "ANTIPHON_STRICT_PLUGINS"
+
+
+@dataclass
+class _Plugin:
+    """A plugin while the host is being built: its record, its hooks, what it registered."""
+
+    record: PluginRecord
+    manager: pluggy.PluginManager | None = None
+    objects: dict[Key, Any] = field(default_factory=dict)
+
+    def fail(self, error: str, *, trace: bool = False) -> None:
+        text = traceback.format_exc() if trace else None
+        self.record = replace(self.record, status="failed", error=error, traceback=text)
+
+
+class PluginHost:
+    """What the installed plugins registered, and a record of each.
+
+    It does not change once it is built, so any number of threads may read it.
+
+    Attributes:
+        records: One record per plugin, core's own first, then by name and distribution.
+
+    Args:
+        sources: The plugins to load; None looks for the installed ones.
+        environ: Where the switches are read from; None for the process's environment.
+
+    Raises:
+        PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set.
+    """
+
+    records: tuple[PluginRecord, ...]
+
+    def __init__(
+        self,
+        sources: Iterable[PluginSource] | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        environ = os.environ if environ is None else environ
+        found = installed_plugins() if sources is None else tuple(sources)
+        disabled, only = _names(environ.get(DISABLE)), _names(environ.get(ONLY))
+        strict = environ.get(STRICT, "") not in ("", "0")
+        version = core_version()
+        plugins = []
+        for source in (*builtin_plugins(), *found):
+            plugin = _Plugin(_record_of(source))
+            if _switched_off(source, disabled, only):
+                plugin.record = replace(plugin.record, status="disabled")
+            else:
+                _load(plugin, source, version, strict=strict)
+            plugins.append(plugin)
+        plugins += [_Plugin(record) for record in _unknown(only, found)]
+        loaded = [plugin for plugin in plugins if plugin.record.status == "loaded"]
+        self._claims, errors = settle((plugin.record, plugin.objects) for plugin in loaded)
+        for index, error in errors.items():
+            loaded[index].record = replace(loaded[index].record, status="conflict", error=error)
+        self.records = tuple(plugin.record for plugin in plugins)
+        self._managers = tuple((p.record, p.manager) for p in loaded if p.manager is not None)
+        if strict:
+            for record in self.records:
+                if not record.ok:
+                    raise PluginError(f"{record.error} ({STRICT} is set.)")
+
+    def get(self, kind: str, name: str) -> Any | None:
+        """Return what is registered under a name, None where nothing is.
+
+        Args:
+            kind: ``family``, ``backend``, ``env``, ``transform`` or ``reward``.
+            name: Its name.
+
+        Raises:
+            PluginConflict: Several plugins claim the name.
+        """
+        claim = self._claims.get((kind, name))
+        if claim is None:
+            return None
+        if claim.error is not None:
+            raise PluginConflict(claim.error)
+        return claim.values[0]
+
+    def all(self, kind: str, of: type[_Descriptor]) -> tuple[_Descriptor, ...]:
+        """Return everything of a kind that one plugin alone claims, sorted by name."""
+        return tuple(
+            value
+            for (its_kind, _), claim in sorted(self._claims.items())
+            if its_kind == kind and claim.error is None
+            for value in claim.values
+            if isinstance(value, of)
+        )
+
+    def contested(self, kind: str, of: type[_Descriptor]) -> tuple[_Descriptor, ...]:
+        """Return everything of a kind whose name is contested: `get` raises for each of them."""
+        return tuple(
+            value
+            for (its_kind, _), claim in sorted(self._claims.items())
+            if its_kind == kind and claim.error is not None
+            for value in claim.values
+            if isinstance(value, of)
+        )
+
+    def owner(self, kind: str, name: str) -> PluginRecord | None:
+        """Return the record of the plugin that registered a name, None where none did."""
+        claim = self._claims.get((kind, name))
+        if claim is None:
+            return None
+        who = (claim.owner.name, claim.owner.distribution)
+        return next(r for r in self.records if (r.name, r.distribution) == who)
+
+    def register_commands(self, app_of: Callable[[PluginRecord], PluginCommands]) -> None:
+        """Call the command hooks, each plugin with the object that ``app_of(record)`` gives for it.
+
+        A hook that raises is told on standard error by the object's ``failed`` method and skipped.
+        """
+        for record, manager in self._managers:
+            if manager.hook.antiphon_register_commands.get_hookimpls():
+                app = app_of(record)
+                try:
+                    manager.hook.antiphon_register_commands(app=app)
+                except (Exception, SystemExit) as error:
+                    # A stranger's hook: without its commands every other command still works.
+                    app.failed(error)
+
+    def inventory(self) -> dict[str, str]:
+        """Return the plugins in use as ``{"name": "distribution version"}``, to send to another process."""
+        return {
+            record.name: f"{record.distribution} {record.version}"
+            for record in self.records
+            if record.status in ("loaded", "conflict")
+        }
+
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits that are equal where name and version of all plugins are."""
+        lines = sorted(
+            f"{record.name} {record.distribution} {record.version} {record.status}"
+            for record in self.records
+            if record.status in ("loaded", "conflict")
+        )
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+    def check_same(self, inventory: Mapping[str, str]) -> None:
+        """Raise where another process's `inventory` is not this one's.
+
+        Raises:
+            PluginError: With the plugins that differ.
+        """
+        mine = self.inventory()
+        if mine != dict(inventory):
+            told = "; ".join(
+                f"{name}: {mine.get(name, 'absent')} here, {inventory.get(name, 'absent')} there"
+                for name in sorted({*mine, *inventory})
+                if mine.get(name) != inventory.get(name)
+            )
+            raise PluginError(
+                f"Two processes do not have the same plugins ({told}): install the same versions in both."
+            )
+
+
+def _load(plugin: _Plugin, source: PluginSource, version: str, *, strict: bool) -> None:
+    """Import one plugin and call its registering hooks; what goes wrong ends in its record."""
+    who = f"Plugin {source.name!r} of {source.distribution} {source.version}".rstrip()
+    if source.problem is not None:
+        plugin.fail(f"{who} can't be loaded: {source.problem}; install it again.")
+        return
+    if version and not source.requires_core.contains(version, prereleases=True):
+        error = (
+            f"{who} needs antiphon{source.requires_core} and this is {version}: install another version of"
+            f" {source.distribution} or of antiphon."
+        )
+        plugin.record = replace(plugin.record, status="incompatible", error=error)
+        return
+    cause: BaseException
+    try:
+        module = source.load()
+    except (Exception, SystemExit) as error:
+        # Whatever a stranger's code raises at import (sys.exit() too) is that plugin's failure: it is
+        # recorded, and the other plugins go on.
+        cause = error
+        plugin.fail(f"{who} {_import_failure(source, error)}", trace=True)
+    else:
+        try:
+            manager = _register(module, source.name)
+            plugin.objects = _collect(manager)
+        except PluginError as error:
+            cause = error
+            plugin.fail(f"{who} {error}", trace=error.__cause__ is not None)
+        else:
+            plugin.manager = manager
+            provides = tuple(f"{kind}:{name}" for kind, name in sorted(plugin.objects))
+            plugin.record = replace(plugin.record, provides=provides)
+            return
+    if strict:
+        raise PluginError(f"{plugin.record.error} ({STRICT} is set.)") from cause
+
+
+def _register(module: object, name: str) -> pluggy.PluginManager:
+    """Return a manager that holds this plugin alone, its hooks checked against the specs."""
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(module, name)
+    except (pluggy.PluginValidationError, ValueError) as error:
+        # The manager's own sentence spans lines and names files; the last part says what is wrong.
+        reason = " ".join(str(error).split())
+        raise PluginError(
+            f"has a hook with a wrong signature ({reason}); see `hookspecs.py`."
+        ) from error
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        unknown = [hook for hook in vars(manager.hook) if hook not in hookspecs.HOOKS]
+        raise PluginError(f"implements {_unknown_hooks(unknown)}") from error
+    implemented = [hook for hook in hookspecs.HOOKS if getattr(manager.hook, hook).get_hookimpls()]
+    unmarked = [
+        hook
+        for hook in dir(module)
+        if hook.startswith("antiphon_register_")
+        and hook not in implemented
+        and callable(getattr(module, hook, None))
+    ]
+    if unmarked:
+        raise PluginError(
+            f"defines {unmarked[0]} without @hookimpl, so it would never be called: mark it."
+        )
+    if not implemented:
+        raise PluginError(
+            "implements no hook: define one of "
+            + ", ".join(hookspecs.HOOKS)
+            + ", marked with @hookimpl."
+        )
+    return manager
+
+
+def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
+    """Call the registering hooks and return what they gave, by kind and name."""
+    objects: dict[Key, Any] = {}
+    for hook, kind, expected in hookspecs.REGISTERING:
+        caller = getattr(manager.hook, hook)
+        if not caller.get_hookimpls():
+            continue
+        try:
+            results = caller()
+            # A hook may be a generator: its body runs here.
+            given = results[0] if results else None
+            takes = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+            values = list(given) if takes else None
+        except (Exception, SystemExit) as error:
+            # A stranger's code again, see `_load`.
+            raise PluginError(
+                f"failed in {hook} ({type(error).__name__}: {error}); see `antiphon plugins doctor`."
+            ) from error
+        if values is None:
+            raise PluginError(
+                f"returned {_short(given)} from {hook}: it must return a list of {expected.__name__}."
+            )
+        for value in values:
+            if not isinstance(value, expected):
+                raise PluginError(
+                    f"returned a list with {_short(value)} from {hook}: each item must be a"
+                    f" {expected.__name__}."
+                )
+            check_descriptor(kind, value)
+            if (kind, value.name) in objects:
+                raise PluginError(f"registers the {kind} {value.name!r} twice.")
+            objects[kind, value.name] = value
+    return objects
+
+
+def _import_failure(source: PluginSource, error: BaseException) -> str:
+    told = f"failed to import ({type(error).__name__}: {error})"
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None and missing.partition(".")[0] != source.module.partition(".")[0]:
+        return f"{told}: install {missing!r}, or the plugin again."
+    return f"{told}; see `antiphon plugins doctor`."
+
+
+def _unknown_hooks(names: list[str]) -> str:
+    told = []
+    for name in names:
+        near = difflib.get_close_matches(name, hookspecs.HOOKS, n=1)
+        told.append(f"{name}, which is no hook" + (f" (did you mean {near[0]}?)" if near else ""))
+    return "; ".join(told) + "."
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _record_of(source: PluginSource) -> PluginRecord:
+    return PluginRecord(
+        name=source.name,
+        distribution=source.distribution,
+        version=source.version,
+        module=source.module,
+        requires_core=str(source.requires_core),
+    )
+
+
+def _names(switch: str | None) -> frozenset[str]:
+    """Return the plugin and distribution names in a switch, in the spelling that compares."""
+    names = (name.strip() for name in (switch or "").replace(",", " ").split())
+    return frozenset(name if name == "*" else canonicalize_name(name) for name in names)
+
+
+def _switched_off(source: PluginSource, disabled: frozenset[str], only: frozenset[str]) -> bool:
+    own = {canonicalize_name(source.name)}
+    if not source.builtin:
+        own.add(canonicalize_name(source.distribution))
+        if "*" in disabled or (only and not own & only):
+            return True
+    return bool(own & disabled)
+
+
+def _unknown(only: frozenset[str], found: Iterable[PluginSource]) -> list[PluginRecord]:
+    """Return a record for each plugin that ``ANTIPHON_PLUGINS`` asks for and nobody installed."""
+    known = {
+        canonicalize_name(name) for source in found for name in (source.name, source.distribution)
+    }
+    known |= {canonicalize_name(source.name) for source in builtin_plugins()}
+    return [
+        PluginRecord(
+            name=name,
+            distribution="",
+            version="",
+            status="failed",
+            error=f"{ONLY} names {name!r}, and no installed plugin or distribution has that name.",
+        )
+        for name in sorted(only - known)
+    ]
+
+
+class _Process:
+    """The process's own host, built on first use."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.host: PluginHost | None = None
+        self.building = False
+
+
+_process = _Process()
+
+
+def _after_fork() -> None:
+    # Another thread of the parent may have held the lock: the child starts with a lock of its own, and keeps
+    # a host that was finished.
+    _process.lock = threading.RLock()
+    _process.building = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def get_host() -> PluginHost:
+    """Return the process's plugin host; the first call builds it.
+
+    Raises:
+        PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set, or a plugin asked for the
+            host while it was being loaded.
+    """
+    host = _process.host
+    if host is not None:
+        return host
+    with _process.lock:
+        if _process.host is None:
+            if _process.building:
+                raise PluginError(
+                    "A plugin asked for the plugin host while the host was loading it."
+                )
+            _process.building = True
+            try:
+                _process.host = PluginHost()
+            finally:
+                _process.building = False
+        return _process.host
