@@ -80,6 +80,10 @@ class BackendError(AntiphonError, RuntimeError):
     """A backend could not generate or score."""
 
 
+class ModelNotFound(BackendError, LookupError):
+    """A model, its tokenizer or a file of theirs is not there."""
+
+
 class InvalidParameter(AntiphonError, ValueError):
     """A parameter is unknown or out of its range."""
 
