@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from antiphon.errors import FamilyNotFound, PluginConflict, PluginError
 from antiphon.families import BackendSpec, EnvSpec, ModelFamily
@@ -18,7 +18,9 @@ from antiphon.plugins.validation import check_descriptor
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# TorchRL's template names: a dialect, or a line of models and the dialect that TorchRL printed for it.
+_Spec = TypeVar("_Spec", BackendSpec, EnvSpec, TransformSpec, RewardSpec)
+
+# TorchRL's template names, and the dialect that TorchRL printed under each.
 _TEMPLATE_NAMES = {
     "chatml_format": "chatml",
     "qwen": "qwen2.5",
@@ -72,8 +74,8 @@ def families() -> tuple[ModelFamily, ...]:
 def register_family(family: ModelFamily) -> None:
     """Register a dialect in this process.
 
-    It lives as long as the process and is inherited by forked ones; a plugin is what every process has.
-    Registering an equal descriptor again changes nothing.
+    It lives as long as the process and is inherited by forked ones; a plugin is what every process
+    has. Registering an equal descriptor again changes nothing.
 
     Raises:
         PluginConflict: The name is taken.
@@ -86,15 +88,15 @@ def register_family(family: ModelFamily) -> None:
     owner = get_host().owner("family", family.name)
     if owner is not None:
         raise PluginConflict(
-            f"The family {family.name!r} is {owner.distribution}'s (plugin {owner.name!r}): choose another name,"
-            f" or leave that plugin out with ANTIPHON_DISABLE_PLUGINS={owner.name}."
+            f"The family {family.name!r} is {owner.distribution}'s (plugin {owner.name!r}): choose"
+            f" another name, or leave that plugin out with ANTIPHON_DISABLE_PLUGINS={owner.name}."
         )
     with _run_time.lock:
         present = _run_time.families.get(family.name)
         if present is not None and present != family:
             raise PluginConflict(
-                f"The running program has registered another family {family.name!r} before: choose another"
-                " name, or call unregister_family first."
+                f"The running program has registered another family {family.name!r} before: choose"
+                " another name, or call unregister_family first."
             )
         _run_time.families = {**_run_time.families, family.name: family}
 
@@ -124,9 +126,9 @@ def registered_by(name: str) -> str:
 def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
     """Return the dialect that a template name means.
 
-    A dialect's name means that dialect. A line's name (``qwen``, ``llama``, ``deepseek``, ``falcon``) means the
-    line's dialect that fits the tokenizer; without a tokenizer, or where none fits, the one that TorchRL printed
-    under this name. ``chatml_format`` is ``chatml``.
+    A dialect's name means that dialect. A line's name (``qwen``, ``llama``, ``deepseek``,
+    ``falcon``) means the line's dialect that fits the tokenizer; without a tokenizer, or where none
+    fits, the one that TorchRL printed under this name. ``chatml_format`` is ``chatml``.
 
     Raises:
         FamilyNotFound: The name means nothing, or a line of which no dialect can be told.
@@ -143,9 +145,8 @@ def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
     dialect = _TEMPLATE_NAMES.get(name)
     if dialect is None and len(of_line) > 1 and name not in {family.name for family in of_line}:
         raise FamilyNotFound(
-            f"{name!r} is a line of models and nothing says which of its dialects is meant: give one of "
-            + ", ".join(family.name for family in of_line)
-            + "."
+            f"{name!r} is a line of models and nothing says which dialect is meant: give one"
+            " of " + ", ".join(family.name for family in of_line) + "."
         )
     if dialect is None and len(of_line) == 1:
         dialect = of_line[0].name
@@ -198,9 +199,9 @@ def rewards() -> tuple[RewardSpec, ...]:
     return get_host().all("reward", RewardSpec)
 
 
-def _get(kind: str, name: str, of: type[Any]) -> Any:
+def _get(kind: str, name: str, of: type[_Spec]) -> _Spec:
     found = get_host().get(kind, name)
-    if found is None:
+    if not isinstance(found, of):
         raise PluginError(_not_found(kind, name, (spec.name for spec in get_host().all(kind, of))))
     return found
 

@@ -1,6 +1,7 @@
 """Plugins: hooks, records, and the host that loads them.
 
-What a plugin's author needs is `hookimpl`; what a user of the framework needs is in `antiphon.registry`.
+What a plugin's author needs is `hookimpl`; what a user of the framework needs is in
+`antiphon.registry`.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ class Claim:
 def settle(
     registered: Iterable[tuple[PluginRecord, Mapping[Key, Any]]],
 ) -> tuple[dict[Key, Claim], dict[int, str]]:
-    """Return the claims by kind and name, and the error of each plugin (by its index) in a conflict.
+    """Return the claims by kind and name, and the error of each plugin in a conflict, by index.
 
-    Two plugins conflict where they register one name, and where they have one name themselves: then the
-    switches could not tell them apart, and all that either registers is contested.
+    Two plugins conflict where they register one name, and where they have one name themselves:
+    then the switches could not tell them apart, and all that either registers is contested.
     """
     plugins = list(registered)
     errors: dict[int, str] = {}
@@ -70,6 +70,6 @@ def _sentence(what: str, owners: list[PluginRecord]) -> str:
     same = len({owner.distribution for owner in owners}) == 1
     switch = owners[-1].name if same else owners[-1].distribution
     return (
-        f"{what[0].upper()}{what[1:]} is claimed by {told}, so neither is used: uninstall one of them, or"
-        f" leave one out, for example with ANTIPHON_DISABLE_PLUGINS={switch}."
+        f"{what[0].upper()}{what[1:]} is claimed by {told}, so neither is used: uninstall one of"
+        f" them, or leave one out, for example with ANTIPHON_DISABLE_PLUGINS={switch}."
     )

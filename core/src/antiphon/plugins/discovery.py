@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import importlib_metadata
@@ -39,7 +39,7 @@ class PluginSource:
     version: str
     module: str
     load: Callable[[], object]
-    requires_core: SpecifierSet = SpecifierSet()
+    requires_core: SpecifierSet = field(default_factory=SpecifierSet)
     problem: str | None = None
     builtin: bool = False
 
@@ -63,7 +63,8 @@ def builtin_plugins() -> tuple[PluginSource, ...]:
 def installed_plugins() -> tuple[PluginSource, ...]:
     """Return the installed plugins, sorted by name and distribution.
 
-    A distribution that is on the path twice counts once: the first one on the path, as for an import.
+    A distribution that is on the path twice counts once: the first one on the path, as for
+    an import.
     """
     found: dict[str, list[PluginSource]] = {}
     for distribution in importlib_metadata.distributions():
@@ -82,7 +83,8 @@ def _of_distribution(distribution: importlib_metadata.Distribution) -> Iterator[
     name = version = ""
     core_range = SpecifierSet()
     try:
-        # An interrupted install leaves folders without metadata, and then each of these may be None or raise.
+        # An interrupted install leaves folders without metadata, and then each of these may be None
+        # or raise.
         name = distribution.metadata["Name"] or ""
         version = distribution.metadata["Version"] or ""
         core_range = core_range_of(distribution.requires or [])

@@ -1,17 +1,17 @@
 """The hooks a plugin may implement, and the marker for its implementations.
 
-A plugin is a module that an entry point of the group ``antiphon.plugins`` names. Its hook implementations are
-functions with the names below, marked with `hookimpl`::
+A plugin is a module that an entry point of the group ``antiphon.plugins`` names. Its hook
+implementations are functions with the names below, marked with `hookimpl`::
 
     from antiphon.families import ModelFamily
     from antiphon.plugins import hookimpl
 
     @hookimpl
     def antiphon_register_families():
-        return [ModelFamily(name="gemma3", line="gemma", template="antiphon_gemma:templates/gemma3.jinja")]
+        return [ModelFamily("gemma3", "gemma", "antiphon_gemma:templates/gemma3.jinja")]
 
-Hooks register descriptors and do nothing else: they run in every process that uses Antiphon, so they must not
-import torch, read files or reach the network.
+Hooks register descriptors and do nothing else: they run in every process that uses Antiphon, so
+they must not import torch, read files or reach the network.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def hookimpl(
 
     Args:
         function: The implementation.
-        optional: The hook may be unknown to this core (it came, or will come, with another version); without
-            it an unknown hook is taken for a misspelt one and the plugin is refused.
+        optional: The hook may be unknown to this core (it came, or will come, with another
+            version); without it an unknown hook is taken for a misspelt one and the plugin is
+            refused.
     """
 
     def mark(implementation: _Function) -> _Function:
@@ -91,8 +92,8 @@ def antiphon_register_commands(app: PluginCommands) -> None:
     """Add commands to ``antiphon``; called only when the command line runs.
 
     Args:
-        app: Takes ``app.add("name", "module:command", "one line of help")``; the module is imported when the
-            command is used.
+        app: Takes ``app.add("name", "module:command", "one line of help")``; the module is imported
+            when the command is used.
     """
 
 

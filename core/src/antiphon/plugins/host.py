@@ -1,8 +1,9 @@
-"""The plugin host: loads what is installed, keeps a record of each plugin, and never lets one harm another.
+"""The plugin host: loads what is installed and records what became of each plugin.
 
-pluggy validates and calls the hooks. Its own entry-point loader is not used: one ImportError would end the
-host, and of two plugins with one name the second would vanish. Here every plugin gets a manager of its own, so
-that nothing of a plugin that failed half-way is left where others could meet it.
+No plugin harms another. pluggy validates and calls the hooks, but its own entry-point loader is not
+used: one ImportError would end it, and of two plugins with one name the second would vanish. Every
+plugin gets a manager of its own, so that nothing of one that failed half-way is left where others
+could meet it.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ class PluginHost:
                     app.failed(error)
 
     def inventory(self) -> dict[str, str]:
-        """Return the plugins in use as ``{"name": "distribution version"}``, to send to another process."""
+        """Return the plugins in use as ``{name: "distribution version"}``, for another process."""
         return {
             record.name: f"{record.distribution} {record.version}"
             for record in self.records
@@ -192,7 +193,8 @@ class PluginHost:
                 if mine.get(name) != inventory.get(name)
             )
             raise PluginError(
-                f"Two processes do not have the same plugins ({told}): install the same versions in both."
+                f"Two processes do not have the same plugins ({told}): install the same versions in"
+                " both."
             )
 
 
@@ -204,8 +206,8 @@ def _load(plugin: _Plugin, source: PluginSource, version: str, *, strict: bool) 
         return
     if version and not source.requires_core.contains(version, prereleases=True):
         error = (
-            f"{who} needs antiphon{source.requires_core} and this is {version}: install another version of"
-            f" {source.distribution} or of antiphon."
+            f"{who} needs antiphon{source.requires_core} and this is {version}: install another"
+            f" version of {source.distribution} or of antiphon."
         )
         plugin.record = replace(plugin.record, status="incompatible", error=error)
         return
@@ -213,8 +215,8 @@ def _load(plugin: _Plugin, source: PluginSource, version: str, *, strict: bool) 
     try:
         module = source.load()
     except (Exception, SystemExit) as error:
-        # Whatever a stranger's code raises at import (sys.exit() too) is that plugin's failure: it is
-        # recorded, and the other plugins go on.
+        # Whatever a stranger's code raises at import (sys.exit() too) is that plugin's failure: it
+        # is recorded, and the other plugins go on.
         cause = error
         plugin.fail(f"{who} {_import_failure(source, error)}", trace=True)
     else:
@@ -274,6 +276,7 @@ def _register(module: object, name: str) -> pluggy.PluginManager:
 def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
     """Call the registering hooks and return what they gave, by kind and name."""
     objects: dict[Key, Any] = {}
+    value: Any
     for hook, kind, expected in hookspecs.REGISTERING:
         caller = getattr(manager.hook, hook)
         if not caller.get_hookimpls():
@@ -287,11 +290,13 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
         except (Exception, SystemExit) as error:
             # A stranger's code again, see `_load`.
             raise PluginError(
-                f"failed in {hook} ({type(error).__name__}: {error}); see `antiphon plugins doctor`."
+                f"failed in {hook} ({type(error).__name__}: {error});"
+                " see `antiphon plugins doctor`."
             ) from error
         if values is None:
             raise PluginError(
-                f"returned {_short(given)} from {hook}: it must return a list of {expected.__name__}."
+                f"returned {_short(given)} from {hook}: it must return a list of"
+                f" {expected.__name__}."
             )
         for value in values:
             if not isinstance(value, expected):
@@ -383,8 +388,8 @@ _process = _Process()
 
 
 def _after_fork() -> None:
-    # Another thread of the parent may have held the lock: the child starts with a lock of its own, and keeps
-    # a host that was finished.
+    # Another thread of the parent may have held the lock: the child starts with a lock of its own,
+    # and keeps a host that was finished.
     _process.lock = threading.RLock()
     _process.building = False
 
@@ -397,8 +402,8 @@ def get_host() -> PluginHost:
     """Return the process's plugin host; the first call builds it.
 
     Raises:
-        PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set, or a plugin asked for the
-            host while it was being loaded.
+        PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set, or a plugin
+            asked for the host while it was being loaded.
     """
     host = _process.host
     if host is not None:

@@ -1,4 +1,4 @@
-"""What became of each plugin, as plain data that can be printed, compared and sent to another process."""
+"""What became of each plugin: plain data to print, to compare and to send to other processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class PluginRecord:
         version: The distribution's version, empty where its metadata has none.
         module: The entry point's value, for example ``"antiphon_qwen.plugin"``.
         requires_core: The range of core versions that the distribution asks for, empty for any.
-        status: ``loaded``; ``disabled`` by a switch; ``incompatible`` with this core; ``failed``; or
-            ``conflict`` where it claims a name that another plugin claims too.
+        status: ``loaded``; ``disabled`` by a switch; ``incompatible`` with this core; ``failed``;
+            or ``conflict`` where it claims a name that another plugin claims too.
         error: One sentence that says what went wrong and what to do, None where nothing did.
         traceback: The traceback's text where the plugin's own code raised.
         provides: What it registered, as ``"family:qwen3"``, ``"backend:transformers"``, ...

@@ -11,7 +11,7 @@ from antiphon.families import load_object
 
 @dataclass(frozen=True)
 class TransformSpec:
-    """An environment transform: ``factory`` is ``"module:attribute"`` of a callable that builds it."""
+    """A transform: ``factory`` is ``"module:attribute"`` of a callable that builds it."""
 
     name: str
     factory: str

@@ -1,4 +1,4 @@
-"""What a descriptor must look like before the host takes it; the sentences end in a plugin's record."""
+"""What a descriptor must look like; the sentences end in its plugin's record."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def check_descriptor(kind: str, descriptor: Any) -> None:
     name = descriptor.name
     if not isinstance(name, str) or not _NAME.match(name):
         raise PluginError(
-            f"registers a {kind} named {name!r}: a name is made of letters, digits, dots, dashes and"
-            " underscores and begins with a letter or a digit."
+            f"registers a {kind} named {name!r}: a name is made of letters, digits, dots, dashes"
+            " and underscores and begins with a letter or a digit."
         )
     whose = f"registers the {kind} {name!r} whose"
     if isinstance(descriptor, ModelFamily):
@@ -59,6 +59,6 @@ def _check_family(whose: str, family: ModelFamily) -> None:
             ) from error
         if any(compiled.search(nobody) for nobody in _NOBODY):
             raise PluginError(
-                f"{whose} name pattern {pattern!r} matches every model: name what its models have in"
-                " common."
+                f"{whose} name pattern {pattern!r} matches every model: name what its models have"
+                " in common."
             )

@@ -1,0 +1,153 @@
+"""``antiphon plugins``: what is installed, what it brings, and what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+from antiphon.errors import PluginError
+from antiphon.plugins import PluginRecord, get_host
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def plugins() -> None:
+    """List plugins, show what they bring, and find out what is wrong."""
+
+
+@plugins.command("list")
+@_as_json
+def list_plugins(as_json: bool) -> None:
+    """List the installed plugins and what became of each."""
+    records = get_host().records
+    if as_json:
+        _print_json([_plain(record) for record in records])
+        return
+    rows = [("PLUGIN", "DISTRIBUTION", "VERSION", "STATUS", "PROVIDES")]
+    rows += [
+        (record.name, record.distribution, record.version, record.status, _provided(record))
+        for record in records
+    ]
+    _print_table(rows)
+    faulty = [record for record in records if not record.ok]
+    if faulty:
+        names = ", ".join(record.name for record in faulty)
+        click.echo(f"\nNot usable: {names}. `antiphon plugins doctor` says why.", err=True)
+
+
+@plugins.command()
+@click.argument("name")
+@_as_json
+def show(name: str, as_json: bool) -> None:
+    """Show one plugin, or the plugin that brings NAME (a family, a backend, an environment)."""
+    records = [
+        record
+        for record in get_host().records
+        if name in (record.name, record.distribution)
+        or name in (provided.partition(":")[2] for provided in record.provides)
+    ]
+    if not records:
+        known = ", ".join(record.name for record in get_host().records)
+        raise PluginError(
+            f"No plugin is named {name!r} and none brings something of that name; there are {known}."
+        )
+    if as_json:
+        _print_json([_plain(record) for record in records])
+        return
+    for record in records:
+        click.echo(f"{record.name}: {record.distribution} {record.version}")
+        click.echo(f"  module         {record.module}")
+        click.echo(f"  core range     {record.requires_core or 'any'}")
+        click.echo(f"  status         {record.status}")
+        for provided in record.provides:
+            click.echo(f"  provides       {provided.replace(':', ' ', 1)}")
+        if record.error:
+            click.echo(f"  error          {record.error}")
+
+
+@plugins.command()
+@click.argument("model")
+@_as_json
+@click.pass_context
+def which(ctx: click.Context, model: str, as_json: bool) -> None:
+    """Say which family MODEL (a hub name or a folder) has, and why."""
+    from antiphon.detection import detect_family
+
+    detection = detect_family(model)
+    if as_json:
+        _print_json(dataclasses.asdict(detection))
+    else:
+        click.echo(detection.explain())
+    if detection.family is None:
+        ctx.exit(1)
+
+
+@plugins.command()
+@_as_json
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Say what is wrong with the installed plugins and what to do; exit code 1 if anything is."""
+    from antiphon.cli import plugin_commands
+
+    host = get_host()
+    faulty = [record for record in host.records if not record.ok]
+    faults = [fault for app in plugin_commands() for fault in app.faults]
+    if as_json:
+        _print_json(
+            {
+                "fingerprint": host.fingerprint(),
+                "plugins": [_plain(record) for record in host.records],
+                "commands": faults,
+            }
+        )
+    else:
+        for record in host.records:
+            mark = "ok  " if record.ok else "FAIL"
+            click.echo(
+                f"{mark} {record.name} ({record.distribution} {record.version}): {record.status}"
+            )
+            if record.error:
+                click.echo(f"     {record.error}")
+            if record.traceback:
+                click.echo(
+                    "".join(f"     | {line}\n" for line in record.traceback.splitlines()), nl=False
+                )
+        for fault in faults:
+            click.echo(f"FAIL {fault}")
+        count = len(faulty) + len(faults)
+        told = "Nothing is wrong" if not count else f"{count} thing{'s' * (count > 1)} to put right"
+        click.echo(f"{told}; fingerprint {host.fingerprint()}.")
+    if faulty or faults:
+        ctx.exit(1)
+
+
+def _plain(record: PluginRecord) -> dict[str, Any]:
+    return dataclasses.asdict(record)
+
+
+def _provided(record: PluginRecord) -> str:
+    """Return what a plugin brings in few words: names where they are few, counts where they are many."""
+    by_kind: dict[str, list[str]] = {}
+    for provided in record.provides:
+        kind, _, name = provided.partition(":")
+        by_kind.setdefault(kind, []).append(name)
+    told = []
+    for kind, names in by_kind.items():
+        plural = {"family": "families"}.get(kind, kind + "s")
+        told.append(f"{len(names)} {plural}" if len(names) > 3 else f"{kind} {', '.join(names)}")
+    return "; ".join(told)
+
+
+def _print_table(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
