@@ -27,7 +27,7 @@ def list_plugins(as_json: bool) -> None:
     if as_json:
         _print_json([_plain(record) for record in records])
         return
-    rows = [("PLUGIN", "DISTRIBUTION", "VERSION", "STATUS", "PROVIDES")]
+    rows: list[tuple[str, ...]] = [("PLUGIN", "DISTRIBUTION", "VERSION", "STATUS", "PROVIDES")]
     rows += [
         (record.name, record.distribution, record.version, record.status, _provided(record))
         for record in records
@@ -53,7 +53,8 @@ def show(name: str, as_json: bool) -> None:
     if not records:
         known = ", ".join(record.name for record in get_host().records)
         raise PluginError(
-            f"No plugin is named {name!r} and none brings something of that name; there are {known}."
+            f"No plugin is named {name!r} and none brings something of that name; there are"
+            f" {known}."
         )
     if as_json:
         _print_json([_plain(record) for record in records])
@@ -130,7 +131,7 @@ def _plain(record: PluginRecord) -> dict[str, Any]:
 
 
 def _provided(record: PluginRecord) -> str:
-    """Return what a plugin brings in few words: names where they are few, counts where they are many."""
+    """Return what a plugin brings: names where they are few, counts where they are many."""
     by_kind: dict[str, list[str]] = {}
     for provided in record.provides:
         kind, _, name = provided.partition(":")

@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import importlib_metadata
 from packaging.requirements import InvalidRequirement, Requirement
@@ -78,7 +79,8 @@ def installed_plugins() -> tuple[PluginSource, ...]:
     return tuple(sorted(flat, key=lambda source: (source.name, source.distribution)))
 
 
-def _of_distribution(distribution: importlib_metadata.Distribution) -> Iterator[PluginSource]:
+def _of_distribution(distribution: Any) -> Iterator[PluginSource]:
+    # Its type has other names in other versions of importlib_metadata.
     problem: str | None = None
     name = version = ""
     core_range = SpecifierSet()

@@ -276,7 +276,7 @@ def _register(module: object, name: str) -> pluggy.PluginManager:
 def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
     """Call the registering hooks and return what they gave, by kind and name."""
     objects: dict[Key, Any] = {}
-    value: Any
+    values: list[Any] | None
     for hook, kind, expected in hookspecs.REGISTERING:
         caller = getattr(manager.hook, hook)
         if not caller.get_hookimpls():
@@ -285,8 +285,10 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
             results = caller()
             # A hook may be a generator: its body runs here.
             given = results[0] if results else None
-            takes = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-            values = list(given) if takes else None
+            if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
+                values = list(given)
+            else:
+                values = None
         except (Exception, SystemExit) as error:
             # A stranger's code again, see `_load`.
             raise PluginError(

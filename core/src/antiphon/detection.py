@@ -1,0 +1,281 @@
+"""Which dialect a model speaks, settled in tiers, with the reasons.
+
+The tiers, the surest first: what the caller says, the model's exact hub name, the digest of its
+tokenizer's own template, the control tokens in its vocabulary, patterns on its own name. The first
+tier that holds a dialect decides. Where several dialects hold in one tier, the higher
+`ModelFamily.priority` decides; then the more telling mark (more control tokens, a longer stretch of
+the name); then the tiers below, among those dialects only. What is still a tie is an error and not
+a guess.
+
+A mark that is known and speaks against a dialect rules it out below the digest tier: a vocabulary
+without its control tokens, or a template of the tokenizer's own that writes another text (see
+`antiphon.agreement`). So a model that only borrows another's name or vocabulary is told apart from
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from antiphon.agreement import finer_agreement, first_difference
+from antiphon.errors import FamilyAmbiguous
+from antiphon.families import ModelFamily
+from antiphon.marks import ModelMarks, marks_of
+from antiphon.plugins import get_host
+from antiphon.registry import families, get_family, registered_by
+
+Tier = Literal["explicit", "model id", "template digest", "vocabulary", "name"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A dialect that holds in a tier, and the mark that says so.
+
+    Attributes:
+        family: The dialect's name.
+        tier: The tier.
+        reason: The mark.
+        priority: The dialect's priority.
+        weight: How telling the mark is, among those of its tier.
+    """
+
+    family: str
+    tier: Tier
+    reason: str
+    priority: int = 0
+    weight: int = 0
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The verdict.
+
+    Attributes:
+        subject: What was asked about.
+        family: The dialect's name; None where no dialect is known to be the model's.
+        tier: The tier that decided, None where none did.
+        candidates: Every dialect that held in a tier that was looked at, the chosen one among them.
+        notes: What spoke against dialects, and what could not be looked at, one sentence each.
+    """
+
+    subject: str
+    family: str | None
+    tier: Tier | None
+    candidates: tuple[Candidate, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def explain(self) -> str:
+        """Return the verdict and its reasons, for people to read."""
+        if self.family is None:
+            lines = [f"{self.subject}: no dialect is known to be its own."]
+        else:
+            owner = registered_by(self.family)
+            lines = [f"{self.subject}: {self.family} (from {owner}), settled by {self.tier}."]
+        for candidate in self.candidates:
+            chosen = candidate.family == self.family and candidate.tier == self.tier
+            priority = f", priority {candidate.priority}" if candidate.priority else ""
+            lines.append(
+                f"  {'*' if chosen else '-'} {candidate.tier}: {candidate.family} by"
+                f" {candidate.reason}{priority}"
+            )
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def detect_family(name_or_tokenizer: Any, *, family: str | None = None) -> Detection:
+    """Return which dialect a model speaks.
+
+    Args:
+        name_or_tokenizer: A hub name, a path (a folder with tokenizer files is read), or an object
+            with any of ``chat_template``, ``get_vocab()`` and ``name_or_path``. A dialect's own
+            name counts as explicit.
+        family: The dialect, where the caller knows it: it is looked up, and nothing else is.
+
+    Raises:
+        FamilyAmbiguous: Several dialects hold equally well; the error says how to choose.
+        FamilyNotFound: ``family`` is no dialect.
+        PluginConflict: Several plugins claim the dialect.
+        InvalidData: A tokenizer file in the folder can't be read.
+    """
+    if family is not None:
+        found = get_family(family)
+        subject = name_or_tokenizer if isinstance(name_or_tokenizer, str) else "this model"
+        return _verdict(subject, found, "explicit", "the caller's word")
+    known = (*families(), *get_host().contested("family", ModelFamily))
+    if isinstance(name_or_tokenizer, str) and name_or_tokenizer in {f.name for f in known}:
+        return _verdict(
+            name_or_tokenizer, get_family(name_or_tokenizer), "explicit", "its own name"
+        )
+    detection = _settle(known, marks_of(name_or_tokenizer), check_text=True)
+    if detection.family is not None:
+        get_family(detection.family)  # Raises where two plugins claim the dialect.
+    return detection
+
+
+def detect_among(known: Sequence[ModelFamily], name_or_tokenizer: Any) -> Detection:
+    """Return which of some dialects fits a model best, whatever its own template writes.
+
+    For callers who want a line's template in place of the tokenizer's own.
+
+    Raises:
+        FamilyAmbiguous: Several of them fit equally well.
+    """
+    return _settle(known, marks_of(name_or_tokenizer), check_text=False)
+
+
+def template_digests(template: str) -> tuple[str, ...]:
+    """Return the SHA-256 digests of a template and of the spellings that mean the same to Jinja.
+
+    Jinja reads every line end as a newline and drops one newline at the end of a template.
+    """
+    text = template.replace("\r\n", "\n").replace("\r", "\n")
+    spellings = dict.fromkeys((template, text, text.removesuffix("\n"), text + "\n"))
+    return tuple(hashlib.sha256(each.encode("utf-8", "replace")).hexdigest() for each in spellings)
+
+
+def _verdict(subject: str, family: ModelFamily, tier: Tier, reason: str) -> Detection:
+    candidate = Candidate(family.name, tier, reason, family.priority)
+    return Detection(subject, family.name, tier, (candidate,))
+
+
+def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool) -> Detection:
+    """Go through the tiers until one dialect is left."""
+    notes: list[str] = []
+    seen: list[Candidate] = []
+    left = list(known)
+    tie: tuple[Tier, list[str]] | None = None
+    for tier, matching in _TIERS:
+        candidates = matching(left, marks)
+        seen += candidates
+        if check_text and marks.template is not None and tier in ("vocabulary", "name"):
+            candidates = _writing_the_same(left, candidates, marks, notes)
+        names = _best(candidates)
+        if len(names) == 1:
+            # A tie above that this tier breaks was settled by the tier above: it is the surer mark.
+            return Detection(
+                marks.subject, names[0], tie[0] if tie else tier, tuple(seen), tuple(notes)
+            )
+        if names:
+            tie = (tie[0] if tie else tier, names)
+            left = [family for family in left if family.name in names]
+    if tie is not None:
+        tier, names = tie
+        raise FamilyAmbiguous(
+            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
+            f" name one, for example with family={names[0]!r}, or register one with a higher priority."
+        )
+    return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
+
+
+def _best(candidates: list[Candidate]) -> list[str]:
+    """Return who has the highest priority and, among these, the most telling mark, sorted."""
+    if not candidates:
+        return []
+    first = max((candidate.priority, candidate.weight) for candidate in candidates)
+    best = {c.family for c in candidates if (c.priority, c.weight) == first}
+    return sorted(best)
+
+
+def _writing_the_same(
+    known: list[ModelFamily], candidates: list[Candidate], marks: ModelMarks, notes: list[str]
+) -> list[Candidate]:
+    """Return the candidates whose text is that of the tokenizer's own template.
+
+    Of several, those that agree on the most probes; of dialects that agree on all, the one that is
+    no variant of another.
+    """
+    template = marks.template or ""
+    by_name = {family.name: family for family in known}
+    agreeing: dict[str, int] = {}
+    for name in dict.fromkeys(candidate.family for candidate in candidates):
+        difference = first_difference(by_name[name], template, marks.special_tokens)
+        if difference is None:
+            agreeing[name] = finer_agreement(by_name[name], template, marks.special_tokens)
+        else:
+            notes.append(f"{name} is not the tokenizer's own template: {difference}.")
+    if not agreeing:
+        return []
+    most = max(agreeing.values())
+    names = [name for name, count in agreeing.items() if count == most]
+    first = [name for name in names if by_name[name].variant_of not in names]
+    return [candidate for candidate in candidates if candidate.family in first]
+
+
+def _by_model_id(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Candidate]:
+    if marks.model_id is None:
+        return []
+    wanted = marks.model_id.lower()
+    return [
+        Candidate(family.name, "model id", repr(model_id), family.priority)
+        for family in known
+        for model_id in family.model_ids
+        if model_id.lower() == wanted
+    ]
+
+
+def _by_digest(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Candidate]:
+    if marks.template is None:
+        return []
+    digests = template_digests(marks.template)
+    return [
+        Candidate(family.name, "template digest", f"{digest[:12]}...", family.priority)
+        for family in known
+        for digest in family.digests
+        if digest in digests
+    ]
+
+
+def _by_vocabulary(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Candidate]:
+    vocabulary = marks.vocabulary()
+    if vocabulary is None:
+        return []
+    return [
+        Candidate(
+            family.name,
+            "vocabulary",
+            " ".join(family.required_tokens),
+            family.priority,
+            len(family.required_tokens),
+        )
+        for family in known
+        if family.required_tokens and _allows(vocabulary, family)
+    ]
+
+
+def _allows(vocabulary: frozenset[str], family: ModelFamily) -> bool:
+    """Whether a vocabulary has all that a dialect's models have, and nothing that they don't."""
+    return vocabulary.issuperset(family.required_tokens) and vocabulary.isdisjoint(
+        family.excluded_tokens
+    )
+
+
+def _by_name(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Candidate]:
+    vocabulary = marks.vocabulary()
+    candidates = []
+    for family in known:
+        if vocabulary is not None and not _allows(vocabulary, family):
+            continue
+        matches = (_compiled(pattern).search(marks.own_name) for pattern in family.name_patterns)
+        found = max((match.group() for match in matches if match), key=len, default=None)
+        if found is not None:
+            reason = f"{found!r} in {marks.own_name!r}"
+            candidates.append(Candidate(family.name, "name", reason, family.priority, len(found)))
+    return candidates
+
+
+_TIERS: tuple[tuple[Tier, Callable[[Iterable[ModelFamily], ModelMarks], list[Candidate]]], ...] = (
+    ("model id", _by_model_id),
+    ("template digest", _by_digest),
+    ("vocabulary", _by_vocabulary),
+    ("name", _by_name),
+)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
