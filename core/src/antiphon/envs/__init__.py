@@ -13,7 +13,7 @@ _EXPORTS = {
     "Bounded": "antiphon.envs.specs",
     "Categorical": "antiphon.envs.specs",
     "EnvBase": "antiphon.envs.base",
-    "check_env": "antiphon.envs.base",
+    "check_env": "antiphon.envs.checking",
     "step_mdp": "antiphon.envs.base",
     "Transform": "antiphon.envs.transformed",
     "TransformedEnv": "antiphon.envs.transformed",

@@ -1,0 +1,128 @@
+"""Reading word problems from a file, each fault named by its row.
+
+The form is GSM8K's: ``{"question": "...", "answer": "... #### 18"}``, one JSON object a line, or
+the same columns as Parquet. Further fields are kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from antiphon.envs.answers import reference_answer
+from antiphon.errors import InvalidData
+
+Row = dict[str, Any]
+
+
+def read_problems(
+    path: Path, *, question_key: str = "question", answer_key: str = "answer"
+) -> list[Row]:
+    """Return the rows of a problem file.
+
+    Args:
+        path: A ``.parquet`` file, or anything else as JSON lines. Empty lines are passed over.
+        question_key: The field of the question.
+        answer_key: The field of the reference.
+
+    Raises:
+        InvalidData: The file can't be read or a row is faulty; rows are counted from 1, as lines
+            are in an editor.
+    """
+    rows: list[Row] = []
+    faults: list[tuple[int, str]] = []
+    for number, row in _numbered_rows(path):
+        fault = row if isinstance(row, str) else _row_fault(row, question_key, answer_key)
+        if fault is None:
+            rows.append(dict(row))  # type: ignore[arg-type]
+        else:
+            faults.append((number, fault))
+    if faults:
+        number, fault = faults[0]
+        others = ", ".join(str(n) for n, _ in faults[1:6])
+        more = f" (rows {others}{' and more' if len(faults) > 6 else ''} too)" if others else ""
+        raise InvalidData(
+            f"Row {number} of {path} {fault}{more}; each row must be a JSON object with "
+            f"{question_key!r} and {answer_key!r} as text, the answer ending in '#### N'."
+        )
+    if not rows:
+        raise InvalidData(f"{path} holds no rows; give a file with at least one problem.")
+    return rows
+
+
+def _numbered_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+    """Yield each row with its number, or what is wrong with it."""
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, _parsed(line)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InvalidData(
+            f"The data file {path} can't be read: {reason}; check the path given to --data."
+        ) from error
+
+
+def _parsed(line: bytes) -> Mapping[str, Any] | str:
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start})"
+    except RecursionError:
+        return "is nested too deep"
+    except ValueError as error:
+        return f"is not valid JSON ({error})"
+    return row if isinstance(row, dict) else f"is {_kind(row)}, not an object"
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InvalidData(
+            f"Reading {path} needs pyarrow, which is not installed; run "
+            "`pip install antiphon[data]`."
+        ) from error
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidData(
+            f"The data file {path} can't be read as Parquet: {error}; check the path given to "
+            "--data."
+        ) from error
+    yield from enumerate(table.to_pylist(), start=1)
+
+
+def _row_fault(row: Mapping[str, Any], question_key: str, answer_key: str) -> str | None:
+    for key in (question_key, answer_key):
+        value = row.get(key)
+        if value is None:
+            return f"has no field {key!r}{_near(row)}"
+        if not isinstance(value, str):
+            return f"has {_kind(value)} in {key!r}, not text"
+        if not value.strip():
+            return f"has an empty {key!r}"
+    try:
+        reference_answer(row[answer_key])
+    except ValueError:
+        return f"has no number in {answer_key!r}"
+    return None
+
+
+def _near(row: Mapping[str, Any]) -> str:
+    keys: Sequence[str] = sorted(map(str, row))
+    return f" (it has {', '.join(map(repr, keys[:6]))})" if keys else " (it is empty)"
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false"}
+    if value is None:
+        return "null"
+    return names.get(type(value), "a number")

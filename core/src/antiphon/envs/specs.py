@@ -1,0 +1,475 @@
+"""Specs: what values an environment reads and writes under which key.
+
+A spec knows shape, dtype and device of a leaf, makes zero and random values, and says in words why
+a value does not fit. A size of -1 stands for a ragged dimension: any length, other in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+)
+
+from antiphon.errors import EnvError, InvalidParameter
+
+Key = str | tuple[str, ...]
+
+
+class Spec:
+    """What is known of one leaf.
+
+    Args:
+        shape: The batch dimensions and the value's own; -1 where the length differs from row to
+            row.
+        dtype: The value's dtype; None for what is not a tensor.
+        device: Where values are made; None is wherever torch makes them.
+    """
+
+    def __init__(
+        self,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.shape = torch.Size((shape,) if isinstance(shape, int) else shape)
+        self.dtype = dtype
+        self.device = None if device is None else torch.device(device)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions, batch dimensions included."""
+        return len(self.shape)
+
+    def problem(self, value: Any) -> str | None:
+        """Return why ``value`` does not fit, in words, or None where it does."""
+        raise NotImplementedError
+
+    def zero(self) -> Any:
+        """Return a value of zeros; ragged dimensions get the length 0."""
+        raise NotImplementedError
+
+    def rand(self) -> Any:
+        """Return a random value; ragged dimensions get the length 1."""
+        raise NotImplementedError
+
+    def is_in(self, value: Any) -> bool:
+        """Return whether ``value`` fits."""
+        return self.problem(value) is None
+
+    def assert_is_in(self, value: Any) -> None:
+        """Raise an error that says why ``value`` does not fit.
+
+        Raises:
+            EnvError: It does not.
+        """
+        problem = self.problem(value)
+        if problem is not None:
+            raise EnvError(f"The value does not fit its spec: {problem}.")
+
+    def clone(self) -> Spec:
+        """Return a copy that shares nothing that can change."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
+    def expand(self, *shape: int) -> Spec:
+        """Return a copy with this shape."""
+        new = self.clone()
+        new.shape = torch.Size(shape)
+        return new
+
+    def to(self, device: torch.device | str | None) -> Spec:
+        """Return a copy that makes its values on ``device``; None changes nothing."""
+        new = self.clone()
+        new.device = self.device if device is None else torch.device(device)
+        return new
+
+    def _with_batch(self, batch: torch.Size, keep: int) -> Spec:
+        return self.expand(*batch, *self.shape[keep:])
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        details = ", ".join(
+            f"{name}={value}"
+            for name, value in self.__dict__.items()
+            if value is not None and name != "shape"
+        )
+        return (
+            f"{type(self).__name__}(shape={tuple(self.shape)}{', ' + details if details else ''})"
+        )
+
+
+def _shape_fits(actual: torch.Size, wanted: torch.Size) -> bool:
+    return len(actual) == len(wanted) and all(
+        want in (-1, have) for have, want in zip(actual, wanted, strict=True)
+    )
+
+
+class _TensorSpec(Spec):
+    def __init__(
+        self,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__(shape, dtype, device)
+
+    def _size(self, ragged: int) -> list[int]:
+        return [ragged if size == -1 else size for size in self.shape]
+
+    def _domain_problem(self, value: torch.Tensor) -> str | None:
+        del value
+        return None
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, list) and self.ndim and self.shape[0] in (-1, len(value)):
+            # A ragged batch, read as a list of rows.
+            row = self.expand(*self.shape[1:])
+            for index, item in enumerate(value):
+                problem = row.problem(item)
+                if problem is not None:
+                    return f"row {index}: {problem}"
+            return None
+        if not isinstance(value, torch.Tensor):
+            return f"a tensor was expected, not {type(value).__name__}"
+        if value.dtype != self.dtype:
+            return f"dtype {self.dtype} was expected, not {value.dtype}"
+        if not _shape_fits(value.shape, self.shape):
+            return f"shape {tuple(self.shape)} was expected, not {tuple(value.shape)}"
+        return self._domain_problem(value)
+
+    def zero(self) -> torch.Tensor:
+        return torch.zeros(self._size(0), dtype=self.dtype, device=self.device)
+
+
+class Unbounded(_TensorSpec):
+    """A tensor with no limit on its values."""
+
+    def rand(self) -> torch.Tensor:
+        size, dtype = self._size(1), cast("torch.dtype", self.dtype)
+        if dtype == torch.bool:
+            return torch.rand(size, device=self.device) < 0.5
+        if dtype.is_floating_point:
+            return torch.randn(size, dtype=dtype, device=self.device)
+        return torch.randint(0, 128, size, dtype=dtype, device=self.device)
+
+
+class Bounded(_TensorSpec):
+    """A tensor whose values lie in ``[low, high]``."""
+
+    def __init__(
+        self,
+        low: float,
+        high: float,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if not low <= high:
+            raise InvalidParameter(f"Bounded needs low <= high, not {low} and {high}.")
+        super().__init__(shape, dtype, device)
+        self.low, self.high = low, high
+
+    def _domain_problem(self, value: torch.Tensor) -> str | None:
+        if value.numel() and not bool(((value >= self.low) & (value <= self.high)).all()):
+            return f"values between {self.low} and {self.high} were expected"
+        return None
+
+    def zero(self) -> torch.Tensor:
+        return super().zero().clamp(self.low, self.high)
+
+    def rand(self) -> torch.Tensor:
+        if cast("torch.dtype", self.dtype).is_floating_point:
+            unit = torch.rand(self._size(1), dtype=self.dtype, device=self.device)
+            return unit * (self.high - self.low) + self.low
+        low, high = int(self.low), int(self.high)
+        return torch.randint(low, high + 1, self._size(1), dtype=self.dtype, device=self.device)
+
+
+class Categorical(_TensorSpec):
+    """A tensor of class numbers ``0 .. n-1``; with ``n=2`` and dtype bool, a flag."""
+
+    def __init__(
+        self,
+        n: int,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        dtype: torch.dtype = torch.int64,
+        device: torch.device | str | None = None,
+    ) -> None:
+        if n < 1:
+            raise InvalidParameter(f"Categorical needs at least one class, not n={n}.")
+        super().__init__(shape, dtype, device)
+        self.n = n
+
+    def _domain_problem(self, value: torch.Tensor) -> str | None:
+        if self.dtype == torch.bool or not value.numel():
+            return None
+        if int(value.min()) < 0 or int(value.max()) >= self.n:
+            return f"classes 0 to {self.n - 1} were expected"
+        return None
+
+    def rand(self) -> torch.Tensor:
+        number = torch.randint(0, self.n, self._size(1), device=self.device)
+        return number.to(cast("torch.dtype", self.dtype))
+
+
+class NonTensor(Spec):
+    """Any Python value, one for each element of ``shape``.
+
+    Args:
+        shape: The batch dimensions.
+        device: Kept for symmetry.
+        example_data: What `zero` and `rand` give; its type (if not None) is the type that is
+            expected.
+        data_type: The expected type, where it is not the example's.
+    """
+
+    def __init__(
+        self,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        device: torch.device | str | None = None,
+        *,
+        example_data: Any = None,
+        data_type: type | tuple[type, ...] | None = None,
+    ) -> None:
+        super().__init__(shape, None, device)
+        self.example_data = example_data
+        if data_type is None and example_data is not None:
+            data_type = type(example_data)
+        self.data_type = data_type
+
+    def problem(self, value: Any) -> str | None:
+        if isinstance(value, NonTensorStack):
+            if not _shape_fits(value.batch_size, self.shape):
+                return f"shape {tuple(self.shape)} was expected, not {tuple(value.batch_size)}"
+            value = value.tolist()
+        elif isinstance(value, NonTensorData):
+            value = value.data
+        return self._data_problem(value, self.ndim)
+
+    def _data_problem(self, value: Any, depth: int) -> str | None:
+        if depth and isinstance(value, (list, tuple)):
+            for item in value:
+                problem = self._data_problem(item, depth - 1)
+                if problem is not None:
+                    return problem
+            return None
+        if self.data_type is None or isinstance(value, self.data_type):
+            return None
+        wanted = getattr(self.data_type, "__name__", str(self.data_type))
+        return f"{wanted} was expected, not {type(value).__name__}"
+
+    def _filled(self, ragged: int) -> NonTensorData | NonTensorStack:
+        if not self.shape:
+            return NonTensorData(self.example_data)
+        value: Any = self.example_data
+        for size in reversed(self.shape):
+            value = [value] * (ragged if size == -1 else size)
+        if not value:
+            return NonTensorData(self.example_data, batch_size=(0,) * self.ndim)
+        return NonTensorStack.from_list(value)
+
+    def zero(self) -> NonTensorData | NonTensorStack:
+        return self._filled(0)
+
+    def rand(self) -> NonTensorData | NonTensorStack:
+        return self._filled(1)
+
+
+class Composite(Spec):
+    """A mapping of keys to specs: the spec of a tensordict, or of a tensorclass.
+
+    Args:
+        entries: Specs (or mappings) by name; keyword arguments say the same.
+        shape: The batch size of the tensordict; each entry's shape starts with it.
+        device: Handed to entries that are mappings.
+        data_cls: The tensorclass whose fields the entries are, or None for a plain tensordict.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Spec | Mapping[str, Any] | None] | None = None,
+        *,
+        shape: torch.Size | tuple[int, ...] | int = (),
+        device: torch.device | str | None = None,
+        data_cls: type | None = None,
+        **kwargs: Spec | Mapping[str, Any] | None,
+    ) -> None:
+        super().__init__(shape, None, device)
+        self.data_cls = data_cls
+        self._specs: dict[str, Spec | None] = {}
+        for key, spec in {**(entries or {}), **kwargs}.items():
+            self[key] = spec
+
+    @property
+    def batch_size(self) -> torch.Size:
+        """The batch size of the tensordict."""
+        return self.shape
+
+    def __setitem__(self, key: Key, spec: Spec | Mapping[str, Any] | None) -> None:
+        if isinstance(key, tuple):
+            if len(key) > 1:
+                inner = self._specs.get(key[0])
+                if inner is None:
+                    inner = self._specs[key[0]] = Composite(shape=self.shape, device=self.device)
+                if not isinstance(inner, Composite):
+                    raise InvalidParameter(f"{key[0]!r} is a leaf, so it can't hold {key[1:]!r}.")
+                inner[key[1:]] = spec
+                return
+            key = key[0]
+        if isinstance(spec, Mapping):
+            spec = Composite(spec, shape=self.shape, device=self.device)
+        if spec is not None and not _shape_fits(spec.shape[: self.ndim], self.shape):
+            raise InvalidParameter(
+                f"The shape of entry {key!r}, {tuple(spec.shape)}, must start with the "
+                f"composite's, {tuple(self.shape)}."
+            )
+        self._specs[key] = spec
+
+    def get(self, key: Key, default: Any = None) -> Any:
+        """Return the spec under ``key`` (a name or a tuple of names), or ``default``."""
+        names = (key,) if isinstance(key, str) else key
+        spec: Any = self
+        for name in names:
+            if not isinstance(spec, Composite) or name not in spec._specs:
+                return default
+            spec = spec._specs[name]
+        return spec
+
+    def __getitem__(self, key: Key) -> Any:
+        missing = object()
+        spec = self.get(key, missing)
+        if spec is missing:
+            raise KeyError(f"no spec under {key!r}; there are {sorted(self._specs)}")
+        return spec
+
+    def __delitem__(self, key: Key) -> None:
+        if isinstance(key, tuple) and len(key) > 1:
+            del self[key[0]][key[1:]]
+        else:
+            del self._specs[key if isinstance(key, str) else key[0]]
+
+    def __contains__(self, key: object) -> bool:
+        missing = object()
+        return isinstance(key, (str, tuple)) and self.get(key, missing) is not missing
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def keys(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
+        """Return the keys; nested ones as tuples."""
+        found: list[Key] = []
+        for name, spec in self._specs.items():
+            inner = isinstance(spec, Composite)
+            if not (inner and leaves_only):
+                found.append(name)
+            if inner and include_nested:
+                for key in cast("Composite", spec).keys(True, leaves_only):
+                    found.append((name, *((key,) if isinstance(key, str) else key)))
+        return found
+
+    def items(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
+        """Return pairs of key and spec."""
+        return [(key, self[key]) for key in self.keys(include_nested, leaves_only)]
+
+    def values(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
+        """Return the specs."""
+        return [self[key] for key in self.keys(include_nested, leaves_only)]
+
+    def update(self, other: Composite | Mapping[str, Any]) -> Composite:
+        """Take over the entries of ``other``, nested ones one by one; returns self."""
+        for key, spec in other.items():
+            mine = self._specs.get(key)
+            if isinstance(mine, Composite) and isinstance(spec, Composite):
+                mine.update(spec)
+            else:
+                self[key] = spec
+        return self
+
+    def clone(self) -> Composite:
+        new = cast("Composite", super().clone())
+        new._specs = {k: None if s is None else s.clone() for k, s in self._specs.items()}
+        return new
+
+    def expand(self, *shape: int) -> Composite:
+        new = self.clone()
+        batch, keep = torch.Size(shape), self.ndim
+        new.shape = batch
+        new._specs = {
+            k: None if s is None else s._with_batch(batch, keep) for k, s in new._specs.items()
+        }
+        return new
+
+    def to(self, device: torch.device | str | None) -> Composite:
+        new = cast("Composite", super().to(device))
+        new._specs = {k: None if s is None else s.to(device) for k, s in self._specs.items()}
+        return new
+
+    def problem(self, value: Any) -> str | None:
+        if not is_tensor_collection(value):
+            return f"a tensordict was expected, not {type(value).__name__}"
+        if not _shape_fits(value.batch_size[: self.ndim], self.shape):
+            return f"batch size {tuple(self.shape)} was expected, not {tuple(value.batch_size)}"
+        for key, spec in self._specs.items():
+            if spec is None:
+                continue
+            entry = _entry(value, key)
+            if entry is None:
+                return f"there is nothing under {key!r}"
+            problem = spec.problem(entry)
+            if problem is not None:
+                return f"{key!r}: {problem}"
+        return None
+
+    def _make(self, method: str) -> Any:
+        size = [0 if s == -1 else s for s in self.shape]
+        made = TensorDict(
+            {k: getattr(s, method)() for k, s in self._specs.items() if s is not None},
+            batch_size=size,
+            device=self.device,
+        )
+        return made if self.data_cls is None else self.data_cls.from_tensordict(made)  # type: ignore[attr-defined]
+
+    def zero(self) -> Any:
+        return self._make("zero")
+
+    def rand(self) -> Any:
+        return self._make("rand")
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{key}: {spec!r}" for key, spec in self._specs.items())
+        return f"Composite({{{inner}}}, shape={tuple(self.shape)})"
+
+
+def has_key(tensordict: TensorDictBase, key: str) -> bool:
+    """Return whether there is an entry under the top-level ``key``."""
+    return key in tensordict.keys()  # noqa: SIM118 (a tensordict can't be searched itself)
+
+
+def _entry(value: Any, key: str) -> Any:
+    """Return what stands under ``key``, a ragged batch as the list of its rows; None if absent."""
+    data = value if isinstance(value, TensorDictBase) else value._tensordict
+    if not has_key(data, key):
+        return None
+    if isinstance(data, LazyStackedTensorDict):
+        rows = cast("Any", data).get(key, as_list=True)
+        if isinstance(rows, list) and all(isinstance(row, torch.Tensor) for row in rows):
+            same = len({row.shape for row in rows}) == 1
+            return torch.stack(rows) if same else rows
+    return value.get(key)
