@@ -101,3 +101,11 @@ class InvalidData(AntiphonError, ValueError):
 
 class EnvError(AntiphonError, RuntimeError):
     """An environment was used out of order or broke its specs."""
+
+
+class ContainerError(AntiphonError, RuntimeError, ValueError):
+    """Containers were given shapes, devices or fields that do not fit together."""
+
+
+class OutputError(AntiphonError, OSError):
+    """A result can't be written, or a file of results does not belong to this run."""

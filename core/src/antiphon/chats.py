@@ -1,0 +1,397 @@
+"""Messages as people write them, and as `History` stores them: plain dicts on both sides, no tensors.
+
+Taken in: OpenAI-style messages; the flat tool call ``{"name", "arguments"}`` and the older ``function_call``;
+``reasoning`` under any of the names that templates and servers use; ShareGPT turns (``from``/``value``); data-set
+rows (``messages``, ``conversations``, ``prompt`` with ``completion``). Keys whose value is None are as good as
+absent. A key that is unknown here is kept in ``extra`` and handed out again: templates may read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from antiphon.errors import InvalidMessage
+
+# The fields of a stored message in the order of History.
+FIELDS = (
+    "role",
+    "content",
+    "is_complete",
+    "tool_calls",
+    "tool_responses",
+    "reasoning",
+    "name",
+    "tool_call_id",
+    "token_ids",
+    "log_probs",
+    "extra",
+)
+# Placeholder role of a message that isn't there (it pads a batch); never rendered.
+NO_ROLE = "<none>"
+
+_REASONING = ("reasoning", "reasoning_content", "thinking")
+_SHAREGPT_ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bing": "assistant",
+    "bard": "assistant",
+    "model": "assistant",
+    "assistant": "assistant",
+    "function_call": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+_ROW_KEYS = ("messages", "conversations", "conversation", "chat", "dialog")
+_KNOWN = frozenset((*FIELDS, *_REASONING, "function_call"))
+_SIMPLE = frozenset(("role", "content"))
+_TOOL_ROLES = frozenset(("tool", "function", "ipython"))
+
+
+# Messages in
+
+
+def stored_message(message: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of one message that are not None, `is_complete` always among them.
+
+    Raises:
+        InvalidMessage: no mapping, no role, neither content nor anything else, or a malformed field.
+    """
+    try:
+        role = message["role"]
+        content = message["content"]
+    except (KeyError, TypeError):
+        return _stored_in_full(message)
+    if len(message) == 2 and type(role) is str and type(content) is str:
+        return {"role": role, "content": content, "is_complete": True}
+    return _stored_in_full(message)
+
+
+def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise InvalidMessage(
+            f"a message must be a mapping with a role, got {type(message).__name__} {_short(message)}"
+        )
+    if "role" not in message and "from" in message:
+        message = _from_sharegpt(message)
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise InvalidMessage(
+            f"a message needs a role that is a string, got {_short(role)} in {_short(dict(message))}"
+        )
+    stored: dict[str, Any] = {"role": role}
+    content = message.get("content")
+    if content is not None:
+        stored["content"] = _content(content)
+    complete = message.get("is_complete")
+    stored["is_complete"] = True if complete is None else bool(complete)
+    calls = message.get("tool_calls")
+    function_call = message.get("function_call")
+    if calls is None and function_call is not None:
+        calls = [function_call]
+    if calls:
+        stored["tool_calls"] = _tool_calls(calls)
+    responses = message.get("tool_responses")
+    if responses is not None:
+        if isinstance(responses, str) or not isinstance(responses, Sequence):
+            raise InvalidMessage(f"tool_responses must be a list, got {_short(responses)}")
+        stored["tool_responses"] = list(responses)
+    for name in _REASONING:
+        reasoning = message.get(name)
+        if reasoning is not None:
+            stored["reasoning"] = _string(name, reasoning)
+            break
+    for name in ("name", "tool_call_id"):
+        value = message.get(name)
+        if value is not None:
+            stored[name] = _string(name, value)
+    for name in ("token_ids", "log_probs"):
+        value = message.get(name)
+        if value is not None:
+            stored[name] = value.tolist() if hasattr(value, "tolist") else list(value)
+    extra = {
+        key: value for key, value in message.items() if key not in _KNOWN and value is not None
+    }
+    nested = message.get("extra")
+    if nested is not None:
+        extra = {**nested, **extra}
+    if extra:
+        stored["extra"] = extra
+    if len(stored) == 2 and "content" not in message and role != NO_ROLE:
+        raise InvalidMessage(
+            f"the {role} message has neither content nor tool calls: {_short(dict(message))}"
+        )
+    if "content" not in stored:
+        stored["content"] = None
+    return stored
+
+
+def _string(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidMessage(f"{name} must be a string, got {type(value).__name__} {_short(value)}")
+    return value
+
+
+def _content(content: Any) -> Any:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, Mapping):
+        content = [content]
+    if isinstance(content, Sequence):
+        return [_part(part) for part in content]
+    to_parts = getattr(content, "to_parts", None)  # a Content of ours
+    if to_parts is not None:
+        return to_parts()
+    raise InvalidMessage(
+        f"content must be a string or a list of parts, got {type(content).__name__} {_short(content)}"
+    )
+
+
+def _part(part: Any) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if isinstance(part, Mapping):
+        # Data sets with one column type for all parts fill the other keys with None.
+        return {key: value for key, value in part.items() if value is not None}
+    to_parts = getattr(part, "to_parts", None)
+    if to_parts is not None:
+        parts = to_parts()
+        if len(parts) == 1:
+            return dict(parts[0])
+    raise InvalidMessage(f"a content part must be a mapping with a type, got {_short(part)}")
+
+
+def _tool_calls(calls: Any) -> list[dict[str, Any]]:
+    if isinstance(calls, Mapping):
+        calls = [calls]
+    if isinstance(calls, str) or not isinstance(calls, Sequence):
+        raise InvalidMessage(f"tool_calls must be a list of calls, got {_short(calls)}")
+    return [stored_call(call) for call in calls]
+
+
+def stored_call(call: Any) -> dict[str, Any]:
+    """A tool call in OpenAI form: type, id where it has one, function with name and arguments.
+
+    Arguments that are a string holding a JSON object become that mapping; another string stays as it is.
+
+    Raises:
+        InvalidMessage: not a mapping, or no function name and no raw text of a malformed call either.
+    """
+    if not isinstance(call, Mapping):
+        raise InvalidMessage(f"a tool call must be a mapping with a name, got {_short(call)}")
+    outer = {key: value for key, value in call.items() if value is not None}
+    function = outer.pop("function", None)
+    if isinstance(function, Mapping):
+        inner = {key: value for key, value in function.items() if value is not None}
+    else:
+        # The flat form: all that isn't known to be the call's own belongs to the function.
+        inner = {key: outer.pop(key) for key in ("name", "arguments", "parameters") if key in outer}
+        if isinstance(function, str):
+            inner["name"] = function
+        if "parameters" in inner:
+            inner.setdefault("arguments", inner.pop("parameters"))
+    if not isinstance(inner.get("name"), str) and "raw" not in outer:
+        raise InvalidMessage(
+            f"a tool call needs the name of its function, got {_short(dict(call))}"
+        )
+    if "arguments" in inner:
+        inner["arguments"] = _arguments(inner["arguments"])
+    stored = {"type": outer.pop("type", "function")}
+    if "id" in outer:
+        stored["id"] = outer.pop("id")
+    stored["function"] = inner
+    stored.update(outer)
+    return stored
+
+
+def _arguments(arguments: Any) -> Any:
+    if isinstance(arguments, str):
+        try:
+            parsed = json.loads(arguments)
+        except ValueError:
+            return arguments
+        return parsed if isinstance(parsed, dict) else arguments
+    if isinstance(arguments, Mapping):
+        return dict(arguments)
+    return arguments
+
+
+def _from_sharegpt(message: Mapping[str, Any]) -> dict[str, Any]:
+    source = message["from"]
+    role = _SHAREGPT_ROLES.get(source.lower() if isinstance(source, str) else source)
+    if role is None:
+        raise InvalidMessage(
+            f"'from' names an unknown speaker {_short(source)}; known: {', '.join(sorted(_SHAREGPT_ROLES))}"
+        )
+    value = message.get("value")
+    rest = {key: item for key, item in message.items() if key not in ("from", "value")}
+    if source == "function_call" and isinstance(value, str):
+        call = _arguments(value)
+        if isinstance(call, dict) and isinstance(call.get("name"), str):
+            return {"role": role, "content": None, "tool_calls": [call], **rest}
+    return {"role": role, "content": value, **rest}
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# Chats in
+
+
+def is_message(item: Any) -> bool:
+    """Whether `item` is one message rather than a conversation or a row."""
+    return isinstance(item, Mapping) and ("role" in item or ("from" in item and "value" in item))
+
+
+def row_messages(row: Mapping[str, Any]) -> list[Any]:
+    """The messages of a data-set row.
+
+    Raises:
+        InvalidMessage: the row has no key that holds messages.
+    """
+    for key in _ROW_KEYS:
+        messages = row.get(key)
+        if messages is not None:
+            return _listed(messages)
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if prompt is not None:
+        if isinstance(prompt, str):
+            prompt = [{"role": "user", "content": prompt}]
+        if isinstance(completion, str):
+            completion = [{"role": "assistant", "content": completion}]
+        return [*_listed(prompt), *_listed(completion or [])]
+    raise InvalidMessage(
+        f"the row has none of {', '.join(_ROW_KEYS)} or prompt; its keys are {_short(list(row))}"
+    )
+
+
+def _listed(items: Any) -> list[Any]:
+    if isinstance(items, list):
+        return items
+    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+        raise InvalidMessage(
+            f"expected a list of messages, got {type(items).__name__} {_short(items)}"
+        )
+    return list(items)
+
+
+def map_chats(chats: Any, conversation: Callable[[list[dict[str, Any]]], Any]) -> tuple[Any, int]:
+    """Applies `conversation` to the stored messages of each conversation in `chats`.
+
+    Args:
+        chats: a message list, a row, or (nested) lists of those.
+        conversation: what to make of one conversation.
+
+    Returns:
+        The nested lists of results, in the form of `chats`, and how deep they are nested (0: one
+        conversation).
+
+    Raises:
+        InvalidMessage: names the conversation and the message by their indices.
+    """
+    return _map_chats(chats, conversation, ())
+
+
+def _map_chats(chats: Any, conversation: Any, path: tuple[int, ...]) -> tuple[Any, int]:
+    if isinstance(chats, Mapping):
+        if is_message(chats):
+            raise InvalidMessage(
+                f"{_where(path)}expected a list of messages, got one message {_short(chats)}"
+            )
+        try:
+            chats = row_messages(chats)
+        except InvalidMessage as error:
+            raise InvalidMessage(f"{_where(path)}{error}") from None
+        return _map_messages(chats, conversation, path), 0
+    try:
+        items = _listed(chats)
+    except InvalidMessage as error:
+        raise InvalidMessage(f"{_where(path)}{error}") from None
+    if items and is_message(items[0]):
+        return _map_messages(items, conversation, path), 0
+    if not items and path:
+        return _map_messages(items, conversation, path), 0
+    results = []
+    depths = set()
+    for i, item in enumerate(items):
+        result, depth = _map_chats(item, conversation, (*path, i))
+        results.append(result)
+        depths.add(depth)
+    if len(depths) > 1:
+        raise InvalidMessage(
+            f"{_where(path)}conversations are nested to different depths: {sorted(depths)}"
+        )
+    return results, 1 + (depths.pop() if depths else 0)
+
+
+def _map_messages(messages: list[Any], conversation: Any, path: tuple[int, ...]) -> Any:
+    try:
+        stored = [stored_message(message) for message in messages]
+    except InvalidMessage:
+        # Only now is it worth finding out which one.
+        for i, message in enumerate(messages):
+            try:
+                stored_message(message)
+            except InvalidMessage as error:
+                raise InvalidMessage(f"{_where(path)}message {i}: {error}") from None
+        raise
+    return conversation(stored)
+
+
+def _where(path: tuple[int, ...]) -> str:
+    return "".join(f"conversation {i}: " for i in path)
+
+
+# Messages out
+
+
+def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages in OpenAI form, for templates and files: no None, no placeholder message.
+
+    `is_complete` is there only where it is False, so what comes out goes in again unchanged. A tool message
+    that holds several responses and no content becomes one tool message for each.
+    """
+    messages: list[dict[str, Any]] = []
+    for item in stored:
+        if item.get("role") is None:
+            raise InvalidMessage(f"a message has no role: {_short(dict(item))}")
+        if item["role"] == NO_ROLE:
+            continue
+        responses = item.get("tool_responses")
+        if responses and not item.get("content") and item["role"] in _TOOL_ROLES:
+            rest = {key: value for key, value in item.items() if key != "tool_responses"}
+            for response in responses:
+                text = (
+                    response
+                    if isinstance(response, str)
+                    else json.dumps(response, ensure_ascii=False)
+                )
+                messages.append(_openai_message({**rest, "content": text}))
+            continue
+        messages.append(_openai_message(item))
+    return messages
+
+
+def _openai_message(item: Mapping[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": item["role"]}
+    for key, value in item.items():
+        if value is None or key in ("role", "extra"):
+            continue
+        if key == "is_complete":
+            if not value:
+                message[key] = False
+        elif key == "reasoning":
+            message["reasoning_content"] = value
+        else:
+            message[key] = value
+    extra = item.get("extra")
+    if extra:
+        message.update(extra)
+    return message

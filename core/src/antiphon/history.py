@@ -1,0 +1,439 @@
+"""`History`: conversations as tensordict data, and `Content`: a part of a message.
+
+A History's last batch dimension is time (messages), those before are conversations; ragged batches have -1
+there. `from_chats` and `to_chats` convert from and to OpenAI-style lists.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorClass, is_tensor_collection
+
+from antiphon.chats import FIELDS, map_chats, openai_messages, stored_message
+from antiphon.errors import ContainerError
+from antiphon.fields import batch_values, field_entry, list_shape, plain_value
+from antiphon.folded import FoldedMessages, unfolded_message, with_equal_fields
+from antiphon.rows import (
+    device_of,
+    map_rows,
+    message_fields,
+    row_cells,
+    rows_of,
+    stack_rows,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Role = str
+Message = dict[str, Any]
+
+
+class Content(TensorClass["nocast", "shadow"]):  # type: ignore[misc]
+    """A part of a message: text, an image, audio, video, a file or a function call.
+
+    `Content(type="text", text="...")` is one part; a stack of parts (one batch dimension) is a message's
+    content.
+
+    Attributes:
+        type: "text", "image", "audio", "video", "file" or "function_call".
+        text: the text.
+        url: where the data is.
+        data: the data, base64.
+        mime_type: such as "image/jpeg".
+        name: file name or description.
+        size: in bytes.
+        function_name: of a function call.
+        function_args: of a function call.
+    """
+
+    type: str
+    text: str | None = None
+    url: str | None = None
+    data: str | None = None
+    mime_type: str | None = None
+    name: str | None = None
+    size: int | None = None
+    function_name: str | None = None
+    function_args: dict[str, Any] | None = None
+
+    def to_parts(self) -> list[dict[str, Any]]:
+        """The parts as plain dicts, without what is None."""
+        return content_parts(self._tensordict)
+
+
+# The name that TorchRL has for it.
+ContentBase = Content
+
+
+def content_parts(td: Any) -> list[dict[str, Any]]:
+    """The parts in the storage of a `Content` of zero or one batch dimensions."""
+    if td.ndim:
+        return [part for member in td.unbind(0) for part in content_parts(member)]
+    return [message_fields(td)]
+
+
+class History(TensorClass["nocast"]):  # type: ignore[misc]
+    """Messages of one conversation, [messages], or of many, [..., conversations, messages].
+
+    Attributes:
+        role: "system", "user", "assistant", "tool", ...; "<none>" for a placeholder that is never rendered.
+        content: a string, a list of parts (dicts), or a `Content`.
+        is_complete: whether the message was ended by an end token.
+        tool_calls: calls in OpenAI form, arguments as mappings (a string where they are no JSON object).
+        tool_responses: results of calls, where several are kept in one message.
+        reasoning: what was thought before the content.
+        name: of the participant, or of the tool.
+        tool_call_id: the call that a tool message answers.
+        token_ids: the ids that a model sampled for this message (its turn), end token included.
+        log_probs: one for each of `token_ids`.
+        extra: further keys that the message came with.
+    """
+
+    role: str
+    content: str
+    is_complete: bool = True
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_responses: list[Any] | None = None
+    reasoning: str | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    token_ids: list[int] | None = None
+    log_probs: list[float] | None = None
+    extra: dict[str, Any] | None = None
+
+    # Lists in and out
+
+    @classmethod
+    def from_chats(cls, chats: Any) -> Self:
+        """A History from message lists.
+
+        Args:
+            chats: one conversation (a list of messages or a data-set row) gives [messages]; a list of them
+                [conversations, messages], and so on with deeper lists. Messages are OpenAI-style or ShareGPT
+                mappings. Conversations may differ in length (-1 in the batch size) or be empty; no
+                conversations give [0, 0].
+
+        Raises:
+            InvalidMessage: names the conversation and the message.
+        """
+        if isinstance(chats, cls):
+            return chats
+        rows, depth = map_chats(chats, _fold)
+        return cls._from_tensordict(stack_rows(_equal_rows(rows, depth), depth))
+
+    def to_chats(self) -> Any:
+        """The messages in OpenAI form: a list of dicts, or nested lists of those for a batch.
+
+        None-valued keys are left out, `is_complete` is there only where it is False, `<none>` messages are
+        dropped. The result is the caller's own: writing into it does not change this History. A single
+        message (no batch dimension) gives its dict.
+        """
+        if not self.ndim:
+            return copy.deepcopy(openai_messages([_plain_fields(self._tensordict)])[0])
+        return copy.deepcopy(map_rows(self._tensordict, _row_messages))
+
+    def _messages(self) -> Any:
+        """`to_chats` without the copy, for readers that do not write."""
+        if not self.ndim:
+            return openai_messages([_plain_fields(self._tensordict)])
+        return map_rows(self._tensordict, _row_messages)
+
+    # Growing
+
+    def append(self, history: History, *, inplace: bool = True, dim: int = -1) -> Self:
+        """Adds one element along `dim`: by default one message, for a batch one to each conversation.
+
+        Args:
+            history: one dimension less than this; as many conversations as this.
+            inplace: change this object (others that share its messages stay as they are) or return a new one.
+            dim: the dimension to grow along.
+
+        Raises:
+            ContainerError: shapes that do not fit, or a locked History.
+        """
+        if not self.batch_dims:
+            raise ContainerError(
+                "cannot append to a History without a batch dimension; call unsqueeze(0) on it first"
+            )
+        if self.batch_dims != history.batch_dims + 1:
+            raise ContainerError(
+                "The new history to append must have one less dimension than self; "
+                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
+            )
+        dim = self._dim(dim)
+        return self._grown(history.unsqueeze(dim), dim, inplace)
+
+    def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
+        """Adds the elements of `history` along `dim` (0: the first, which is time for one conversation).
+
+        Raises:
+            ContainerError: shapes that do not fit, or a locked History.
+        """
+        if not self.batch_dims:
+            raise ContainerError(
+                "cannot extend a History without a batch dimension; call unsqueeze(0) on it first"
+            )
+        if self.batch_dims != history.batch_dims:
+            raise ContainerError(
+                "The new history to extend must have as many dimensions as self; "
+                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
+            )
+        return self._grown(history, self._dim(dim), inplace)
+
+    def _dim(self, dim: int) -> int:
+        if not -self.ndim <= dim < self.ndim:
+            raise ContainerError(
+                f"there is no dimension {dim} in a History of {self.ndim} dimensions"
+            )
+        return dim % self.ndim
+
+    def _grown(self, other: History, dim: int, inplace: bool) -> Self:
+        if inplace and self.is_locked:
+            raise ContainerError("this History is locked: unlock_() it or pass inplace=False")
+        device = self.device
+        if device != other.device:
+            other = other.copy().clear_device_() if device is None else other.to(device)
+        grown = _joined(rows_of(self._tensordict), rows_of(other._tensordict), self.ndim - dim - 1)
+        td = stack_rows(_equal_rows(grown, self.ndim - 1), self.ndim - 1, device)
+        if not inplace:
+            return type(self)._from_tensordict(td)  # type: ignore[no-any-return]
+        self.__dict__["_tensordict"] = td
+        return self
+
+    def fork(self, at: int, n: int | None = None) -> Self:
+        """A conversation that starts as this one does and can go its own way.
+
+        Args:
+            at: how many messages to keep, as in a slice: 0 none, -1 all but the last.
+            n: how many branches; None gives one, in the shape of this History. Branches get a new leading
+                dimension. They share the messages (and the sampled ids in them) with this History.
+        """
+        if not self.ndim:
+            raise ContainerError("a single message cannot be forked; call unsqueeze(0) on it first")
+
+        def cut(row: Any) -> Any:
+            cells = row_cells(row)
+            return FoldedMessages.fold(cells[:at], device_of(row))
+
+        depth = self.ndim - 1
+        rows = map_rows(self._tensordict, cut)
+        if n is None:
+            return type(self)._from_tensordict(stack_rows(rows, depth, self.device))  # type: ignore[no-any-return]
+        branches = [map_rows(self._tensordict, cut) for _ in range(n)]
+        return type(self)._from_tensordict(stack_rows(branches, depth + 1, self.device))  # type: ignore[no-any-return]
+
+    # Shapes of ragged batches, where tensordict has no answer or a wrong one
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether conversations differ in length."""
+        return any(size < 0 for size in self.batch_size)
+
+    def numel(self) -> int:
+        """The number of messages."""
+        if not self.is_ragged:
+            return math.prod(self.batch_size)
+        return sum(map_rows(self._tensordict, _row_length, flat=True))
+
+    def is_empty(self) -> bool:
+        """Whether there is no message."""
+        return self.numel() == 0
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The elements along `dim`.
+
+        Raises:
+            ContainerError: time of a ragged batch.
+        """
+        if self.ndim and self.batch_size[self._dim(dim)] < 0:
+            raise ContainerError(
+                "a ragged History cannot be unbound along time: unbind its conversations first"
+            )
+        make = type(self)._from_tensordict
+        return tuple(make(td) for td in self._tensordict.unbind(dim))
+
+    def reshape(self, *shape: Any) -> Self:
+        """As tensors do; the messages of a ragged batch can be flattened, its leading dimensions reshaped.
+
+        Raises:
+            ContainerError: the shape asks for conversations of a common length.
+        """
+        size = _shape(shape)
+        if not self.is_ragged:
+            return type(self)._from_tensordict(self._tensordict.reshape(size))  # type: ignore[no-any-return]
+        rows = map_rows(self._tensordict, lambda row: row, flat=True)
+        cells = [cell for row in rows for cell in row_cells(row)] if len(size) == 1 else []
+        if len(size) == 1 and size[0] in (-1, len(cells)):
+            td = FoldedMessages.fold(with_equal_fields(cells), self.device)
+            return type(self)._from_tensordict(td)  # type: ignore[no-any-return]
+        lead = list(size[:-1])
+        if lead.count(-1) == 1:
+            known = -math.prod(lead)
+            lead[lead.index(-1)] = len(rows) // known if known else 0
+        if not lead or size[-1] != -1 or math.prod(lead) != len(rows):
+            raise ContainerError(
+                f"a ragged History of batch size {list(self.batch_size)} and {self.numel()} messages cannot have "
+                f"the shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
+            )
+        for length in reversed(lead[1:]):
+            rows = [rows[i : i + length] for i in range(0, len(rows), length)]
+        return type(self)._from_tensordict(stack_rows(rows, len(lead), self.device))  # type: ignore[no-any-return]
+
+    def view(self, *shape: Any) -> Any:
+        """As `reshape`, which for a History copies no message either."""
+        if self.is_ragged:
+            return self.reshape(*shape)
+        return type(self)._from_tensordict(self._tensordict.view(*shape))
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Joins dimensions into one, those of a ragged batch too."""
+        start, end = self._dim(start_dim), self._dim(end_dim)
+        size = [*self.batch_size[:start], -1, *self.batch_size[end + 1 :]]
+        return self.reshape(size)
+
+
+_tensorclass_init = History.__init__
+
+
+def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
+    """Takes strings, lists and plain values for the fields; lists are a batch where there is a batch size.
+
+    Without `batch_size` the nesting of `role` decides it.
+    """
+    batch_size = kwargs.pop("batch_size", None)
+    options = {name: kwargs.pop(name, None) for name in ("device", "names", "lock")}
+    if len(args) > len(FIELDS):
+        raise TypeError(
+            f"History takes at most {len(FIELDS)} positional arguments, got {len(args)}"
+        )
+    fields = {**dict(zip(FIELDS, args, strict=False)), **kwargs}
+    unknown = fields.keys() - set(FIELDS)
+    if unknown:
+        raise TypeError(
+            f"History has no field {', '.join(sorted(unknown))}; its fields: {', '.join(FIELDS)}"
+        )
+    fields = {name: plain_value(value) for name, value in fields.items() if value is not None}
+    if batch_size is None:
+        batch_size = list_shape(fields.get("role")) or ()
+    size = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
+    device = None if options["device"] is None else torch.device(options["device"])
+    if any(map(is_tensor_collection, fields.values())):
+        entries = {name: field_entry(name, value, size, device) for name, value in fields.items()}
+        _tensorclass_init(self, **entries, batch_size=size, device=device)
+    else:
+        made = type(self)._from_tensordict(_storage(fields, size, device))
+        for name, value in made.__dict__.items():
+            object.__setattr__(self, name, value)
+    if options["names"] is not None:
+        self.names = options["names"]
+    if options["lock"]:
+        self.lock_()
+
+
+History.__init__ = _history_init
+
+
+def _storage(fields: Message, size: torch.Size, device: torch.device | None) -> Any:
+    if not size:
+        return unfolded_message(stored_message(fields), device)
+    rows = _field_rows(fields, tuple(size), device)
+    return stack_rows(_equal_rows(rows, len(size) - 1), len(size) - 1, device)
+
+
+def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | None) -> Any:
+    columns = {name: batch_values(name, value, size) for name, value in fields.items()}
+    parts = [
+        {name: values[i] for name, values in columns.items()} for i in range(len(columns["role"]))
+    ]
+    if len(size) > 1:
+        return [_field_rows(part, size[1:], device) for part in parts]
+    return FoldedMessages.fold(with_equal_fields([stored_message(part) for part in parts]), device)
+
+
+def _shape(shape: tuple[Any, ...]) -> torch.Size:
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = tuple(shape[0])
+    return torch.Size(shape)
+
+
+def _fold(cells: list[Message]) -> FoldedMessages:
+    return FoldedMessages.fold(with_equal_fields(cells))
+
+
+def _equal_rows(rows: Any, depth: int) -> Any:
+    """The rows with equal fields: a field that some conversation has is then a key of the batch."""
+    if depth == 0:
+        return rows
+    flat = rows
+    for _ in range(depth - 1):
+        flat = [row for part in flat for row in part]
+    fields: dict[str, None] = {}
+    differ = False
+    for row in flat:
+        names = row.folded_fields if isinstance(row, FoldedMessages) else None
+        if names is None:
+            return rows
+        if fields.keys() != names:
+            differ = differ or bool(fields)
+            fields.update(dict.fromkeys(names))
+    return _map_nested(rows, depth, lambda row: _widened(row, fields)) if differ else rows
+
+
+def _widened(row: FoldedMessages, fields: Iterable[str]) -> Any:
+    cells = row.folded_cells
+    if not cells:
+        return FoldedMessages.empty_with(fields, row.device)
+    return FoldedMessages.fold([{f: cell.get(f) for f in fields} for cell in cells], row.device)
+
+
+def _map_nested(rows: Any, depth: int, function: Any) -> Any:
+    return function(rows) if depth == 0 else [_map_nested(row, depth - 1, function) for row in rows]
+
+
+def _joined(rows: Any, others: Any, above: int) -> Any:
+    """Two nested row lists joined along the dimension that has `above` dimensions after it."""
+    if above == 0 and not isinstance(rows, list):
+        cells = row_cells(rows) + row_cells(others)
+        if all(type(cell) is dict for cell in cells):
+            cells = with_equal_fields(cells)
+        return FoldedMessages.fold(cells, device_of(rows))
+    depth = _depth(rows)
+    if depth == above:
+        return [*rows, *others]
+    if len(rows) != len(others):
+        raise ContainerError(
+            f"the batch has {len(rows)} conversations, what is added to it has {len(others)}"
+        )
+    return [_joined(row, other, above) for row, other in zip(rows, others, strict=True)]
+
+
+def _depth(rows: Any) -> int:
+    depth = 0
+    while isinstance(rows, list):
+        depth += 1
+        rows = rows[0] if rows else None
+    return depth
+
+
+def _row_length(row: Any) -> int:
+    return int(row.batch_size[0])
+
+
+def _row_messages(row: Any) -> list[Message]:
+    return openai_messages(
+        cell if type(cell) is dict else _plain_fields(cell) for cell in row_cells(row)
+    )
+
+
+def _plain_fields(td: Any) -> Message:
+    fields = message_fields(td)
+    content = fields.get("content")
+    if isinstance(content, Content):
+        fields["content"] = content.to_parts()
+    return fields

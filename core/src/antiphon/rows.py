@@ -1,0 +1,95 @@
+"""The storage of a `History` seen as rows: a row is one conversation, [messages]; a batch nests lists of rows.
+
+tensordict has many ways to store the same messages (stacked lazily or densely, along either dimension); here
+they are all read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import LazyStackedTensorDict, is_non_tensor
+
+from antiphon.errors import ContainerError
+from antiphon.folded import FoldedMessages
+
+
+def device_of(td: Any) -> torch.device | None:
+    """The device of a tensordict or a row."""
+    device: torch.device | None = td.device
+    return device
+
+
+def members(td: Any) -> list[Any]:
+    """The parts of a batch along its first dimension."""
+    if isinstance(td, LazyStackedTensorDict) and td.stack_dim == 0:
+        return list(td.tensordicts)
+    if td.batch_size[0] < 0:
+        raise ContainerError(
+            "time comes first in this batch and conversations differ in length: time must be its last dimension"
+        )
+    return list(td.unbind(0))
+
+
+def rows_of(td: Any) -> Any:
+    """The rows of a History's storage in nested lists, one list for each dimension before time."""
+    return td if td.ndim <= 1 else [rows_of(member) for member in members(td)]
+
+
+def map_rows(td: Any, function: Callable[[Any], Any], flat: bool = False) -> Any:
+    """`function` of each row, in nested lists or in one list."""
+    if td.ndim <= 1:
+        result = function(td)
+        return [result] if flat else result
+    results = [map_rows(member, function, flat) for member in members(td)]
+    return [item for part in results for item in part] if flat else results
+
+
+def empty_rows(depth: int, device: torch.device | None = None) -> Any:
+    """A batch of no conversations: [0] x depth and no messages."""
+    row = FoldedMessages.fold([], device)
+    td: Any = row
+    for _ in range(depth):
+        td = LazyStackedTensorDict(batch_size=td.batch_size, device=device)
+    return td
+
+
+def stack_rows(rows: Any, depth: int, device: torch.device | None = None) -> Any:
+    """The storage of a History from nested lists of rows, `depth` lists deep."""
+    if depth == 0:
+        return rows
+    if not rows:
+        return empty_rows(depth, device)
+    return LazyStackedTensorDict(*[stack_rows(row, depth - 1, device) for row in rows])
+
+
+def row_cells(row: Any) -> list[Any]:
+    """The messages of a row: dicts of plain values, or the tensordict of a message that holds something else.
+
+    The dicts may be shared: not to be written to.
+    """
+    if isinstance(row, FoldedMessages):
+        cells = row.folded_cells
+        if cells is not None:
+            return cells
+        return [cell if type(cell) is dict else _cell(cell) for cell in row._cells]
+    return [_cell(member) for member in members(row)]
+
+
+def _cell(td: Any) -> Any:
+    fields = message_fields(td)
+    # A Content, a tensor: kept as the tensordict has it.
+    return td if any(hasattr(value, "batch_size") for value in fields.values()) else fields
+
+
+def message_fields(td: Any) -> dict[str, Any]:
+    """The fields of the storage of one message, [], as plain values (a nested tensorclass stays one)."""
+    fields = {}
+    for key in td.keys():
+        value = td._get_str(key, None)
+        if is_non_tensor(value):
+            value = value.tolist() if isinstance(value, LazyStackedTensorDict) else value.data
+        fields[key] = value
+    return fields
