@@ -1,0 +1,507 @@
+"""The Jinja environment for chat templates: what transformers 5 sets up, plus origins and bounds.
+
+Same sandbox (immutable), block trimming, loop controls, ``generation`` tag, ``tojson``, ``raise_exception``,
+``strftime_now``, ``dict`` and ``namespace`` as ``transformers.utils.chat_template_utils``; the text of a rendering must
+not differ. What is ours: `Traced` strings survive macros, set blocks, ``~``, filters and methods, and templates run
+inside `antiphon.limits`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from string import Formatter
+from types import BuiltinMethodType, MethodType
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import filters, nodes
+from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
+from markupsafe import Markup
+
+from antiphon import limits
+from antiphon.errors import TemplateInvalid
+from antiphon.provenance import (
+    Traced,
+    TracedDict,
+    coarse,
+    concat,
+    dump_json,
+    join,
+    percent_format,
+    recased,
+    replace,
+    traced,
+)
+
+_TEMPLATES_KEPT = 256
+_DICT_NAMES = frozenset(dir(TracedDict))
+# Methods of str that give origins by themselves and that a template may call without the sandbox's questions.
+_STR_NAMES = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
+_WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
+
+
+@functools.lru_cache(maxsize=_TEMPLATES_KEPT)
+def compile_template(source: str) -> jinja2.Template:
+    """Compile a chat template; compiled templates are kept.
+
+    Raises:
+        TemplateInvalid: ``source`` is not valid Jinja.
+    """
+    try:
+        return _environment().from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateInvalid(
+            f"The chat template is not valid Jinja: {error.message} (line {error.lineno}); correct the template."
+        ) from error
+    except RecursionError as error:
+        raise TemplateInvalid("The chat template is nested too deeply to be compiled; simplify it.") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _environment() -> ChatEnvironment:
+    return ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
+
+
+class GenerationTag(Extension):
+    """``{% generation %}``: transformers marks the assistant's text with it; the text is what stands inside."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.CallBlock:
+        """Parse the tag into a call block that prints its body."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    def _body(self, caller: Macro) -> Any:
+        return caller()
+
+
+class ChatCodeGenerator(CodeGenerator):
+    """Generates code that keeps origins in ``~`` and sums, and that counts its work."""
+
+    @optimizeconst
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        """``a ~ b``: Jinja's own function would join to a plain string."""
+        self._call("environment.concat_values", node.nodes, frame)
+
+    @optimizeconst
+    def visit_Add(self, node: nodes.Add, frame: Frame) -> None:  # noqa: N802
+        """``a + b + c``: added in one go, so that a long sum of strings is copied once."""
+        terms: list[nodes.Expr] = []
+        left: nodes.Expr = node
+        while isinstance(left, nodes.Add):
+            terms.append(left.right)
+            left = left.left
+        terms.append(left)
+        self._call("environment.add_values", terms[::-1], frame)
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
+        """Loops count their iterations."""
+        node.iter = _environment_call("watched", [node.iter], node.lineno)
+        if node.recursive:
+            step = nodes.ExprStmt(_environment_call("step", [], node.lineno), lineno=node.lineno)
+            node.body = [step, *node.body]
+        super().visit_For(node, frame)
+
+    def visit_Assign(self, node: nodes.Assign, frame: Frame) -> None:  # noqa: N802
+        """Assigned values are checked for their size: nothing can grow without being assigned."""
+        if not isinstance(node.node, (nodes.Const, nodes.Name, nodes.Getattr, nodes.Getitem)):
+            node.node = _environment_call("checked", [node.node], node.lineno)
+        super().visit_Assign(node, frame)
+
+    def visit_Call(self, node: nodes.Call, frame: Frame, **options: Any) -> None:  # noqa: N802
+        """Calls that this generator has put in go straight to the environment's method."""
+        if isinstance(node.node, nodes.EnvironmentAttribute) and node.node.name in _DIRECT:
+            self._call(f"environment.{node.node.name}", node.args, frame, tupled=False)
+        else:
+            super().visit_Call(node, frame, **options)
+
+    def _call(self, function: str, arguments: list[Any], frame: Frame, tupled: bool = True) -> None:
+        self.write(f"{function}((" if tupled else f"{function}(")
+        for argument in arguments:
+            self.visit(argument, frame)
+            self.write(", ")
+        self.write("))" if tupled else ")")
+
+
+_DIRECT = frozenset({"watched", "checked", "step"})
+
+
+def _environment_call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
+    function = nodes.EnvironmentAttribute(name, lineno=line)
+    return nodes.Call(function, arguments, [], None, None, lineno=line)
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """The sandbox that chat templates run in."""
+
+    code_generator_class = ChatCodeGenerator
+    intercepted_binops = frozenset({"*", "**", "%"})
+    concat = staticmethod(concat)  # type: ignore[assignment]
+    watched = staticmethod(limits.watched)
+    checked = staticmethod(limits.checked)
+    step = staticmethod(limits.step)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.filters.update(_FILTERS)
+        self.globals.update(
+            raise_exception=_raise_exception,
+            strftime_now=_strftime_now,
+            dict=TemplateDict(),
+            namespace=TemplateNamespace,
+        )
+        self.binop_table.update({"*": _multiply, "**": _power, "%": _modulo})
+
+    @staticmethod
+    def concat_values(values: tuple[Any, ...]) -> str:
+        """``a ~ b``: what ``str`` gives of each, joined."""
+        pieces = [value if isinstance(value, str) else str(value) for value in values]
+        limits.check_size(sum(map(len, pieces)))
+        return concat(pieces)
+
+    @staticmethod
+    def add_values(values: tuple[Any, ...]) -> Any:
+        """``a + b + …``: strings are joined in one go, anything else is added from the left."""
+        for value in values:
+            if value.__class__ is not str and value.__class__ is not Traced:
+                return functools.reduce(operator.add, values)
+        return concat(values)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """``obj.attribute``, with short ways for what messages are made of."""
+        kind = obj.__class__
+        if kind is TracedDict and attribute not in _DICT_NAMES:
+            try:
+                return obj[attribute]
+            except KeyError:
+                return self.undefined(obj=obj, name=attribute)
+        if kind is Traced and attribute in _STR_NAMES:
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
+        """Call a method or function for a template."""
+        kind = __obj.__class__
+        if kind is MethodType and __obj.__self__.__class__ is Traced:
+            if __obj.__name__ in _WIDENING:
+                _check_width(__obj.__self__, args)
+            return limits.checked(__obj(*args, **_own(kwargs)))
+        if kind is BuiltinMethodType:
+            owner = __obj.__self__.__class__
+            if owner is TracedDict:
+                return __obj(*args, **_own(kwargs))
+            if owner is str:
+                return limits.checked(_call_str(__obj, args, _own(kwargs)))
+        elif kind is Macro:
+            limits.step()
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Replace ``str.format`` by one that keeps origins, inside the sandbox."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None or isinstance(value.__self__, Markup):
+            return wrapped
+        template, mapped = value.__self__, value.__name__ == "format_map"
+        formatter = TracedFormatter(self)
+
+        @functools.wraps(wrapped)
+        def format_(*args: Any, **kwargs: Any) -> str:
+            if mapped:
+                if kwargs or len(args) != 1:
+                    return wrapped(*args, **kwargs)  # raises
+                args, kwargs = (), args[0]
+            return formatter.vformat(template, args, kwargs)
+
+        return format_
+
+
+class TracedFormatter(SandboxedFormatter):
+    """The sandbox's formatter, joining fields with their origins."""
+
+    def vformat(self, format_string: str, args: Any, kwargs: Mapping[str, Any]) -> str:
+        """Format; only fields without a format spec or conversion keep origins of a part of the text."""
+        text = super().vformat(format_string, args, kwargs)
+        limits.check_size(len(text))
+        pieces: list[str] = []
+        number = 0
+        for literal, name, spec, conversion in Formatter.parse(self, format_string):
+            pieces.append(literal)
+            if name is None:
+                continue
+            if name == "" or name[0] in ".[":
+                name, number = f"{number}{name}", number + 1
+            value, _ = self.get_field(name, args, kwargs)
+            if isinstance(value, Traced) and not spec and conversion in (None, "s"):
+                pieces.append(value)
+            else:
+                if "{" in (spec or ""):
+                    return coarse(text, format_string, *args, *kwargs.values())
+                converted = self.convert_field(value, conversion)  # type: ignore[arg-type]
+                pieces.append(coarse(self.format_field(converted, spec or ""), value))
+        result = concat(pieces)
+        return result if result == text else coarse(text, format_string, *args, *kwargs.values())
+
+
+class TemplateDict:
+    """``dict(...)`` in a template, without the class itself."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        """``dict.fromkeys``."""
+        return dict.fromkeys(*args, **kwargs)
+
+
+class TemplateNamespace(Namespace):
+    """``namespace(...)`` that refuses names with a leading underscore, as transformers' does."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, args = args[0], args[1:]
+        attributes = dict(*args, **kwargs)
+        for name in attributes:
+            TemplateNamespace._check(name)
+        Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        TemplateNamespace._check(name)
+        super().__setitem__(name, value)
+
+    @staticmethod
+    def _check(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(
+                f"Namespace attributes of chat templates must not start with an underscore, as {name!r} does."
+            )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+# Operators
+
+
+def _multiply(left: Any, right: Any) -> Any:
+    for sequence, times in ((left, right), (right, left)):
+        if isinstance(sequence, (str, list, tuple)) and isinstance(times, int):
+            limits.check_size(len(sequence) * max(times, 0))
+    if isinstance(left, int) and isinstance(right, int):
+        limits.check_size((left.bit_length() + right.bit_length()) // 3)
+    return left * right
+
+
+def _power(left: Any, right: Any) -> Any:
+    if isinstance(left, int) and isinstance(right, int) and right > 0:
+        limits.check_size(left.bit_length() * right // 3)
+    return left**right
+
+
+def _modulo(left: Any, right: Any) -> Any:
+    if not isinstance(left, str):
+        return left % right
+    _check_format(left)
+    return percent_format(left, right)
+
+
+def _check_format(template: str) -> None:
+    """Refuse a width that alone would build too much text."""
+    digits = ""
+    for character in template:
+        digits = digits + character if character.isdigit() else ""
+        if len(digits) > 6:
+            limits.check_size(int(digits[:18]))
+
+
+# Methods
+
+
+def _own(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what generated code passes along for functions that take the context."""
+    if kwargs:
+        kwargs.pop("_loop_vars", None)
+        kwargs.pop("_block_vars", None)
+    return kwargs
+
+
+def _call_str(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    text, name = method.__self__, method.__name__
+    if name == "join" and len(args) == 1:
+        return join(text, args[0])
+    if name == "replace":
+        _check_replace(text, args)
+        if len(args) > 1 and isinstance(args[1], Traced):
+            return replace(text, *args, **kwargs)
+    elif name in _WIDENING:
+        _check_width(text, args)
+    return method(*args, **kwargs)
+
+
+def _check_width(text: str, args: tuple[Any, ...]) -> None:
+    if args and isinstance(args[0], int):
+        limits.check_size(args[0] if args[0] > len(text) else 0)
+
+
+def _check_replace(text: str, args: tuple[Any, ...]) -> None:
+    if len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str) and len(args[1]) > len(args[0]):
+        limits.check_size(len(text) + str.count(text, args[0]) * len(args[1]))
+
+
+# Filters
+
+
+def _tojson(
+    x: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    if isinstance(indent, int):
+        limits.check_size(indent * 1000)
+    return dump_json(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+@jinja2.pass_eval_context
+def _join(context: nodes.EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> str:
+    if attribute is not None:
+        value = map(filters.make_attrgetter(context.environment, attribute), value)
+    pieces = [item if isinstance(item, str) else str(item) for item in value]
+    separator = d if isinstance(d, str) else str(d)
+    limits.check_size(sum(map(len, pieces)) + len(separator) * len(pieces))
+    return join(separator, pieces)
+
+
+def _replace(s: str, old: str, new: str, count: int | None = None) -> str:
+    s, old, new = (value if isinstance(value, str) else str(value) for value in (s, old, new))
+    _check_replace(s, (old, new))
+    return replace(s, old, new, -1 if count is None else count)
+
+
+def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+    margin = width if isinstance(width, str) else " " * min(width, limits.MIN_SIZE)
+    text = concat((s, "\n"))  # Jinja's own: without it splitlines would drop a last empty line
+    lines = text.splitlines()
+    limits.check_size(len(text) + len(margin) * len(lines))
+    if blank:
+        result = join("\n" + margin, lines)
+    else:
+        result = join("\n", [lines[0], *(concat((margin, line)) if line else line for line in lines[1:])])
+    return concat((margin, result)) if first else result
+
+
+def _recasing(function: Callable[[Any], str]) -> Callable[[Any], str]:
+    @functools.wraps(function)
+    def filter_(s: Any) -> str:
+        return recased(s, function(s)) if isinstance(s, Traced) else function(s)
+
+    return filter_
+
+
+def _coarse_filter(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that can't be followed: its result is traced where all its text has one origin."""
+
+    @functools.wraps(function)
+    def filter_(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        return coarse(result, *args, *kwargs.values()) if isinstance(result, str) else result
+
+    return filter_
+
+
+def _center(value: str, width: int = 80) -> str:
+    limits.check_size(width)
+    text = value if isinstance(value, str) else str(value)
+    return text.center(width)
+
+
+def _format(value: str, *args: Any, **kwargs: Any) -> str:
+    if args and kwargs:
+        return filters.do_format(value, *args, **kwargs)  # raises
+    return str(_modulo(value if isinstance(value, str) else str(value), kwargs or args))
+
+
+class SafeTraced(Traced):
+    """Traced text marked safe: adding plain text to it escapes that, as `markupsafe.Markup` does."""
+
+    def __html__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        return _safe(concat((self, _escape(other)))) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        return _safe(concat((_escape(other), self))) if isinstance(other, str) else NotImplemented
+
+
+def _safe(value: Any) -> Any:
+    if not isinstance(value, Traced):
+        return Markup(value)
+    result = SafeTraced(value)
+    result._antiphon_spans = value._antiphon_spans
+    return result
+
+
+def _escape(value: Any) -> Any:
+    if hasattr(value, "__html__"):
+        return value
+    if not isinstance(value, Traced):
+        return Markup.escape(value)
+    text: str = value
+    for plain, escaped in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
+        text = replace(text, plain, escaped)
+    return _safe(text)
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _list(value: Any) -> list[Any]:
+    if isinstance(value, str):
+        limits.step(len(value))
+    return list(limits.watched(value))
+
+
+def _reverse(value: Any) -> Any:
+    return value[::-1] if isinstance(value, Traced) else filters.do_reverse(value)
+
+
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    return filters.do_items(value)
+
+
+_FILTERS: dict[str, Callable[..., Any]] = {
+    "tojson": _tojson,
+    "join": _join,
+    "replace": _replace,
+    "indent": _indent,
+    "title": _recasing(filters.do_title),
+    "capitalize": _recasing(filters.do_capitalize),
+    "center": _center,
+    "format": _format,
+    "safe": _safe,
+    "escape": _escape,
+    "e": _escape,
+    "string": _string,
+    "list": _list,
+    "reverse": _reverse,
+    "striptags": _coarse_filter(filters.do_striptags),
+    "pprint": _coarse_filter(filters.do_pprint),
+}
+
+__all__ = ["ChatEnvironment", "compile_template", "traced"]

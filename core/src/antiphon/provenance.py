@@ -1,0 +1,488 @@
+"""Text that knows which message it came from.
+
+`Traced` is a ``str`` that keeps, for ranges of its characters, an origin: ``(message, field)``. Chat templates work on
+such strings without noticing; the pieces that a template prints then tell content from scaffold. Every operation here
+gives exactly the text that ``str`` gives. Where an operation can't say which characters came from where, the result
+loses its origin; it is never given a wrong one.
+
+The attribute names start with an underscore, so that the sandbox hides them from templates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import json.encoder
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, SupportsIndex, cast
+
+Origin = tuple[int, tuple[Any, ...]]
+"""The index of a message (-1: tools, documents and variables) and the path of the field in it."""
+
+SpanTuple = tuple[int, int, Origin]
+
+# Any of these names holds a message's reasoning; transformers 5 fills the others in (chat_template_utils).
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+
+
+class Traced(str):
+    """A string with origins for ranges of its characters; the ranges are sorted and don't overlap."""
+
+    __slots__ = ("_antiphon_spans",)
+    _antiphon_spans: tuple[SpanTuple, ...]
+
+    def __str__(self) -> str:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return traced, (str.__str__(self), self._antiphon_spans)
+
+    def __add__(self, other: str) -> str:
+        return concat((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        return concat((other, self)) if isinstance(other, str) else NotImplemented
+
+    def __mul__(self, count: SupportsIndex) -> str:
+        times = count.__index__()
+        return concat((self,) * times) if times > 0 else ""
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        return percent_format(self, values)
+
+    def __getitem__(self, index: SupportsIndex | slice) -> str:
+        text = str.__getitem__(self, index)
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return _cut(self, start, start + len(text))
+            return concat([_cut(self, i, i + 1) for i in range(start, stop, step)])
+        start = index.__index__()
+        start += len(self) if start < 0 else 0
+        return _cut(self, start, start + 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return (_cut(self, i, i + 1) for i in range(len(self)))
+
+    def strip(self, chars: str | None = None, /) -> str:
+        start = len(self) - len(str.lstrip(self, chars))
+        return _cut(self, start, start + len(str.strip(self, chars)))
+
+    def lstrip(self, chars: str | None = None, /) -> str:
+        return _cut(self, len(self) - len(str.lstrip(self, chars)), len(self))
+
+    def rstrip(self, chars: str | None = None, /) -> str:
+        return _cut(self, 0, len(str.rstrip(self, chars)))
+
+    def removeprefix(self, prefix: str, /) -> str:
+        return _cut(self, len(self) - len(str.removeprefix(self, prefix)), len(self))
+
+    def removesuffix(self, suffix: str, /) -> str:
+        return _cut(self, 0, len(str.removesuffix(self, suffix)))
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+        return _locate(self, str.split(self, sep, maxsplit), len(sep) if sep else None)
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+        return _locate(self, str.rsplit(self, sep, maxsplit), len(sep) if sep else None)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+        starts, position = [], 0
+        for line in str.splitlines(self, True):
+            starts.append(position)
+            position += len(line)
+        lines = str.splitlines(self, keepends)
+        return [_cut(self, i, i + len(line)) for i, line in zip(starts, lines, strict=True)]
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, tail = str.partition(self, sep)
+        size = len(self)
+        cuts = (0, len(head), len(head) + len(found), size)
+        return cast("Any", tuple(_cut(self, a, b) for a, b in zip(cuts, cuts[1:], strict=False)))
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        head, found, _ = str.rpartition(self, sep)
+        cuts = (0, len(head), len(head) + len(found), len(self))
+        return cast("Any", tuple(_cut(self, a, b) for a, b in zip(cuts, cuts[1:], strict=False)))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:  # type: ignore[override]
+        return replace(self, old, new, count)
+
+    def join(self, parts: Iterable[str], /) -> str:
+        return join(self, parts)
+
+    def format(self, *args: Any, **kwargs: Any) -> str:
+        # The environment replaces this with a formatter that the sandbox guards; here for use outside of it.
+        return coarse(str.format(self, *args, **kwargs), self, *args, *kwargs.values())
+
+    def lower(self) -> str:
+        return recased(self, str.lower(self))
+
+    def upper(self) -> str:
+        return recased(self, str.upper(self))
+
+    def title(self) -> str:
+        return recased(self, str.title(self))
+
+    def capitalize(self) -> str:
+        return recased(self, str.capitalize(self))
+
+    def swapcase(self) -> str:
+        return recased(self, str.swapcase(self))
+
+    def casefold(self) -> str:
+        return recased(self, str.casefold(self))
+
+    def center(self, width: SupportsIndex, fill: str = " ", /) -> str:
+        return _padded(self, str.center(self, width, fill))
+
+    def ljust(self, width: SupportsIndex, fill: str = " ", /) -> str:
+        return _padded(self, str.ljust(self, width, fill))
+
+    def rjust(self, width: SupportsIndex, fill: str = " ", /) -> str:
+        return _padded(self, str.rjust(self, width, fill))
+
+    def zfill(self, width: SupportsIndex, /) -> str:
+        return coarse(str.zfill(self, width), self)
+
+    def expandtabs(self, tabsize: SupportsIndex = 8) -> str:
+        return coarse(str.expandtabs(self, tabsize), self)
+
+    def translate(self, table: Any, /) -> str:
+        return coarse(str.translate(self, table), self)
+
+
+class TracedDict(dict[Any, Any]):
+    """A mapping from a message; ``str()`` and JSON of it keep its origin."""
+
+    __slots__ = ("_antiphon_origin",)
+    _antiphon_origin: Origin
+
+    def __str__(self) -> str:
+        return traced_whole(dict.__repr__(self), self._antiphon_origin)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (TracedDict, dict(self), self._antiphon_origin)
+
+
+class TracedList(list[Any]):
+    """A list from a message; ``str()`` and JSON of it keep its origin."""
+
+    __slots__ = ("_antiphon_origin",)
+    _antiphon_origin: Origin
+
+    def __str__(self) -> str:
+        return traced_whole(list.__repr__(self), self._antiphon_origin)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (TracedList, list(self), self._antiphon_origin)
+
+
+def _rebuild(kind: Any, items: Any, origin: Origin) -> Any:
+    container = kind(items)
+    container._antiphon_origin = origin
+    return container
+
+
+def traced(text: str, spans: tuple[SpanTuple, ...]) -> str:
+    """Return ``text`` with ``spans``; a plain string where there are none."""
+    if not spans:
+        return text
+    result = Traced(text)
+    result._antiphon_spans = spans
+    return result
+
+
+def traced_whole(text: str, origin: Origin) -> str:
+    """Return ``text``, all of which came from ``origin``."""
+    if not text:
+        return text
+    result = Traced(text)
+    result._antiphon_spans = ((0, len(text), origin),)
+    return result
+
+
+def spans_of(value: Any) -> tuple[SpanTuple, ...]:
+    """Return the spans of a string, or none."""
+    return value._antiphon_spans if isinstance(value, Traced) else ()
+
+
+def concat(parts: Iterable[str]) -> str:
+    """Join strings and keep their origins (what Jinja's macros, set blocks and ``~`` use)."""
+    parts = parts if isinstance(parts, (list, tuple)) else list(parts)
+    text = "".join(parts)
+    spans: list[SpanTuple] = []
+    position = 0
+    for part in parts:
+        if part.__class__ is not str and isinstance(part, Traced):
+            for start, end, origin in part._antiphon_spans:
+                spans.append((start + position, end + position, origin))
+        position += len(part)
+    return traced(text, tuple(spans)) if spans else text
+
+
+def join(separator: str, parts: Iterable[Any]) -> str:
+    """``separator.join(parts)`` with origins."""
+    parts = list(parts)
+    if not isinstance(separator, Traced) and not any(isinstance(part, Traced) for part in parts):
+        return separator.join(parts)
+    pieces: list[str] = []
+    for part in parts:
+        if not isinstance(part, str):
+            return separator.join(parts)  # raises as str does
+        if pieces:
+            pieces.append(separator)
+        pieces.append(part)
+    # A separator stands before each part but the first: the loop above adds none while `pieces` is empty.
+    return concat(pieces)
+
+
+def replace(text: str, old: str, new: str, count: SupportsIndex = -1) -> str:
+    """``text.replace(old, new, count)`` with origins; ``new`` brings its own."""
+    if not isinstance(text, Traced) and not isinstance(new, Traced):
+        return text.replace(old, new, count)
+    if not old:
+        return coarse(str.replace(text, old, new, count), text, new)
+    limit = count.__index__()
+    pieces: list[str] = []
+    position = 0
+    while limit != 0:
+        found = str.find(text, old, position)
+        if found < 0:
+            break
+        pieces += (text[position:found], new)
+        position = found + len(old)
+        limit -= 1
+    if not pieces:
+        return text
+    pieces.append(text[position:])
+    return concat(pieces)
+
+
+def recased(original: str, text: str) -> str:
+    """Return ``text``, which has changed the case of ``original``, with the origins of the latter."""
+    if len(text) == len(original):
+        return traced(text, spans_of(original))
+    return coarse(text, original)  # 'ß'.upper() is two letters
+
+
+def coarse(text: str, *sources: Any) -> str:
+    """Return ``text`` made from ``sources``: traced as a whole where all of them have one and the same origin."""
+    origins = set()
+    for source in sources:
+        spans = spans_of(source)
+        if not spans:
+            if isinstance(source, str) and source and not source.isspace():
+                return text
+            continue
+        origins.update(span[2] for span in spans)
+    return traced_whole(text, origins.pop()) if len(origins) == 1 else text
+
+
+def _cut(text: Traced | str, start: int, end: int) -> str:
+    piece = str.__getitem__(text, slice(start, end))
+    if not isinstance(text, Traced):
+        return piece
+    spans = text._antiphon_spans
+    if start == 0 and end >= len(text):
+        return text
+    if len(spans) == 1:
+        first, last, origin = spans[0]
+        first = first - start if first > start else 0
+        last = (last if last < end else end) - start
+        if first >= last:
+            return piece
+        result = Traced(piece)
+        result._antiphon_spans = ((first, last, origin),)
+        return result
+    return traced(
+        piece,
+        tuple(
+            (max(first, start) - start, min(last, end) - start, origin)
+            for first, last, origin in spans
+            if first < end and last > start
+        ),
+    )
+
+
+def _locate(text: Traced, parts: list[str], gap: int | None) -> list[str]:
+    """Give the parts of a split their origins; ``gap`` is the separator's length, None for white space."""
+    located = []
+    position = 0
+    for part in parts:
+        if gap is None:
+            position = str.index(text, part, position)
+        located.append(_cut(text, position, position + len(part)))
+        position += len(part) + (gap or 0)
+    return located
+
+
+def _padded(text: Traced, result: str) -> str:
+    if len(result) == len(text):
+        return text
+    start = result.find(text)
+    # Fill characters may repeat the text's own: then its place is not certain.
+    if result.find(text, start + 1) >= 0:
+        return coarse(result, text)
+    spans = tuple((a + start, b + start, origin) for a, b, origin in text._antiphon_spans)
+    return traced(result, spans)
+
+
+def percent_format(template: str, values: Any) -> str:
+    """``template % values`` with origins: each conversion is done alone, which gives the same text."""
+    plain = str.__mod__(template, values)
+    arguments = values if isinstance(values, tuple) else (values,)
+    if isinstance(values, Mapping) or not any(isinstance(v, Traced) for v in (template, *arguments)):
+        return plain
+    pieces: list[str] = []
+    rest, remaining = template, list(arguments)
+    while "%" in rest:
+        before, _, rest = rest.partition("%")
+        pieces.append(before)
+        kind = rest[:1]
+        if kind == "s" and remaining:
+            value = remaining.pop(0)
+            pieces.append(value if isinstance(value, str) else str(value))
+        elif kind == "%":
+            pieces.append("%")
+        else:
+            return coarse(plain, template, *arguments)
+        rest = rest[1:]
+    result = concat([*pieces, rest])
+    return result if result == plain else coarse(plain, template, *arguments)
+
+
+def trace(value: Any, message: int, path: tuple[Any, ...] = ()) -> Any:
+    """Copy plain data and give every string in it the origin ``(message, path)``.
+
+    What templates see is what transformers 5 shows them: subclasses are reduced to their base, dataclasses and
+    pydantic models become mappings, and anything else becomes ``"<TypeName>"``.
+    """
+    kind = value.__class__
+    if kind is str:
+        return traced_whole(value, (message, path))
+    if value is None or kind is bool or kind is int or kind is float:
+        return value
+    if kind is dict:
+        keys_are_content = "arguments" in path or "properties" in path
+        result = TracedDict()
+        result._antiphon_origin = (message, path)
+        for key, item in value.items():
+            inner = (*path, key)
+            if key.__class__ is str:
+                if keys_are_content or not key.isidentifier():
+                    key = traced_whole(key, (message, inner))
+            else:
+                key = trace(key, message, inner)
+            result[key] = traced_whole(item, (message, inner)) if item.__class__ is str else trace(item, message, inner)
+        return result
+    if kind is list:
+        items = TracedList([trace(item, message, (*path, i)) for i, item in enumerate(value)])
+        items._antiphon_origin = (message, path)
+        return items
+    return trace(plain(value), message, path) if kind is not tuple else tuple(
+        trace(item, message, (*path, i)) for i, item in enumerate(value)
+    )
+
+
+def plain(value: Any) -> Any:
+    """Reduce one value, not its items, to a JSON type; anything else to ``"<TypeName>"``."""
+    if isinstance(value, str):
+        return "".join(value) if isinstance(value, Traced) else str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return dict(value.items())
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, tuple):
+        return tuple(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    for convert in ("model_dump", "item"):  # pydantic models; numpy scalars
+        method = getattr(value, convert, None)
+        if callable(method) and (convert != "item" or type(value).__module__ == "numpy") and not getattr(value, "ndim", 0):
+            return method()
+    return f"<{type(value).__name__}>"
+
+
+def dump_json(value: Any, **options: Any) -> str:
+    """``json.dumps(value, **options)`` with origins: of each string and key, and of each container's punctuation."""
+    text = json.dumps(value, **options)
+    if isinstance(value, (TracedDict, TracedList)) and value._antiphon_origin[0] < 0:
+        return traced_whole(text, value._antiphon_origin)
+    writer = _JSONWriter(**options)
+    writer.write(value, None, 0)
+    if not writer.found:
+        return text
+    result = concat(writer.pieces)
+    return result if result == text else coarse(text, value)
+
+
+class _JSONWriter:
+    """Writes what ``json.dumps`` writes, in pieces that keep their origin."""
+
+    def __init__(
+        self,
+        ensure_ascii: bool = True,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> None:
+        self.pieces: list[str] = []
+        self.found = False
+        self.escape: Callable[[str], str] = (
+            json.encoder.encode_basestring_ascii if ensure_ascii else json.encoder.encode_basestring
+        )
+        self.options: dict[str, Any] = {"ensure_ascii": ensure_ascii}
+        self.indent = " " * indent if isinstance(indent, int) else indent
+        self.comma, self.colon = separators or (", " if indent is None else ",", ": ")
+        self.sort_keys = sort_keys
+
+    def write(self, value: Any, origin: Origin | None, depth: int) -> None:
+        if isinstance(value, str):
+            self.string(value, origin)
+        elif isinstance(value, (dict, list, tuple)) and value:
+            self.container(value, getattr(value, "_antiphon_origin", origin), depth)
+        else:
+            self.text(json.dumps(value, **self.options), getattr(value, "_antiphon_origin", origin))
+
+    def text(self, text: str, origin: Origin | None) -> None:
+        if origin is not None:
+            self.found = True
+            text = traced_whole(text, origin)
+        self.pieces.append(text)
+
+    def string(self, value: str, origin: Origin | None) -> None:
+        self.text('"', origin)
+        position = 0
+        for start, end, own in spans_of(value):
+            self.text(self.escape(str.__getitem__(value, slice(position, start)))[1:-1], origin)
+            self.text(self.escape(str.__getitem__(value, slice(start, end)))[1:-1], own)
+            position = end
+        self.text(self.escape(str.__getitem__(value, slice(position, None)))[1:-1], origin)
+        self.text('"', origin)
+
+    def container(self, value: Any, origin: Origin | None, depth: int) -> None:
+        mapping = isinstance(value, dict)
+        opening, closing = "{}" if mapping else "[]"
+        margin = "" if self.indent is None else "\n" + self.indent * (depth + 1)
+        items = value.items() if mapping else enumerate(value)
+        if mapping and self.sort_keys:
+            items = sorted(items)
+        before = opening + margin
+        for key, item in items:
+            self.text(before, origin)
+            before = self.comma + margin
+            if mapping:
+                if isinstance(key, str):
+                    self.string(key, origin)
+                else:
+                    self.text(f'"{json.dumps(key)}"', origin)
+                self.text(self.colon, origin)
+            self.write(item, origin, depth + 1)
+        self.text(("" if self.indent is None else "\n" + self.indent * depth) + closing, origin)
