@@ -53,7 +53,7 @@ class Slot(NamedTuple):
     """A part of a header that a message fills in.
 
     Attributes:
-        field: ``"name"`` (of a tool), ``"tool_call_id"``, or the name of a template argument such as
+        field: ``"name"`` (of a tool), ``"tool_call_id"``, ``"role"`` (the form's own role is "" then), or the name of a template argument such as
             ``"date_string"``. ``""`` matches and forgets: text that the template makes up.
     """
 
@@ -298,6 +298,8 @@ class Grammar:
             whole conversations as the JSON text that stood there, so that they render to the same bytes.
         continued: Text between two parts of one assistant message (gpt-oss: ``"<|end|><|start|>assistant"``), after
             which reasoning, content or a call may follow.
+        empty_content: The content that `parse` gives a message that only calls: ``""``, or None where the template
+            prints calls only then (DeepSeek V2.5 and V3).
         notes: What this grammar can't read, one sentence each.
     """
 
@@ -314,6 +316,7 @@ class Grammar:
     generation_prompts: tuple[str, ...] = ()
     arguments: ArgumentsForm = "either"
     continued: tuple[str, ...] = ()
+    empty_content: str | None = ""
     notes: tuple[str, ...] = ()
 
     def forms(self, role: str) -> tuple[RoleForm, ...]:

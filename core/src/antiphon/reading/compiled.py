@@ -1,0 +1,230 @@
+"""A grammar made ready to read by: markers looked up, expressions compiled.
+
+Text and token ids are read by the same machine. Where ids are read, each control token stands in
+the text as one character that no decoded text can hold (a lone surrogate), and the grammar's
+literals are rewritten in the same way: so a marker is a marker only as its control id, and the
+same characters typed by somebody are just characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm
+from antiphon.reading.scan import WHITE
+
+Convert = Callable[[str], str]
+"""Rewrites a literal so that its control tokens are single characters."""
+
+_LINES = re.compile(r"[ \t\r]*\n\s*")
+
+
+class Mark(NamedTuple):
+    """A literal: the white space before it, its parts (with free white space between), that after."""
+
+    lead: str
+    parts: tuple[str, ...]
+    tail: str
+
+    @property
+    def core(self) -> str:
+        """The first part: what is searched for."""
+        return self.parts[0] if self.parts else ""
+
+
+def make_mark(literal: str, convert: Convert) -> Mark:
+    """Split a literal at its line breaks; `convert` rewrites the control tokens."""
+    core = literal.strip(WHITE)
+    if not core:
+        return Mark(literal, (), "")
+    start = literal.index(core)
+    parts = tuple(convert(part) for part in _LINES.split(core))
+    return Mark(literal[:start], parts, literal[start + len(core) :])
+
+
+class CompiledParam(NamedTuple):
+    """A `ParamForm` as marks."""
+
+    opener: Mark
+    key_closer: Mark
+    flag_closer: Mark
+    closer: Mark
+
+
+class CompiledCall(NamedTuple):
+    """A `CallForm` as marks.
+
+    Attributes:
+        form: The form.
+        triggers: What begins a region of calls: the block's opener, the call's opener or both.
+        lead: White space before the calls that is the format's.
+        stops: What ends a malformed call: the closers.
+        stop: `stops` as an expression.
+    """
+
+    form: CallForm
+    block_opener: Mark
+    opener: Mark
+    name_closer: Mark
+    id_opener: Mark
+    closer: Mark
+    block_closer: Mark
+    separator: str
+    param: CompiledParam | None
+    triggers: tuple[str, ...]
+    lead: str
+    ends: tuple[str, ...]
+    stop: re.Pattern[str] | None
+
+
+def alternation(literals: object) -> str:
+    """Return an expression for any of some literals, longer ones first."""
+    found = sorted({str(item) for item in literals if item}, key=len, reverse=True)  # type: ignore[attr-defined]
+    return "|".join(map(re.escape, found))
+
+
+def _compile_call(form: CallForm, convert: Convert, end_tokens: tuple[str, ...]) -> CompiledCall:
+    def mark(literal: str) -> Mark:
+        return make_mark(literal, convert)
+
+    opener, block_opener = mark(form.opener), mark(form.block_opener)
+    closer, block_closer = mark(form.closer), mark(form.block_closer)
+    param = None
+    if form.param is not None:
+        given = form.param
+        param = CompiledParam(
+            mark(given.opener), mark(given.key_closer), mark(given.flag_closer), mark(given.closer)
+        )
+    triggers = [mark_.core for mark_ in (block_opener, opener) if mark_.core]
+    ends = tuple(convert(end) for end in form.ends)
+    stops = [*closer.parts[-1:], *block_closer.parts[-1:], *ends, *triggers, *end_tokens]
+    first = block_opener if block_opener.parts else opener
+    return CompiledCall(
+        form=form,
+        block_opener=block_opener,
+        opener=opener,
+        name_closer=mark(form.name_closer),
+        id_opener=mark(form.id_opener),
+        closer=closer,
+        block_closer=block_closer,
+        separator=form.separator.strip(WHITE),
+        param=param,
+        triggers=tuple(triggers),
+        lead=form.lead or first.lead,
+        ends=ends,
+        stop=re.compile(alternation(stops)) if any(stops) else None,
+    )
+
+
+class Compiled:
+    """What the machine works by.
+
+    Attributes:
+        grammar: The grammar.
+        symbols: Text of each control character; empty when text is read as text.
+        stops: The end tokens.
+        triggers: For each opener of calls the forms that it may begin, in order.
+        marker: Finds what may interrupt content: openers of calls, end tokens, section markers.
+        prefixes: Every proper beginning of such a marker: a text that ends with one may go on to it.
+    """
+
+    def __init__(self, grammar: Grammar, convert: Convert, symbols: Mapping[str, str]) -> None:
+        self.grammar = grammar
+        self.convert = convert
+        self.symbols = dict(symbols)
+        self.is_exact = bool(symbols)
+        """Whether markers are control characters."""
+        self._translate = {ord(char): text for char, text in symbols.items()}
+        ends = [*grammar.end_tokens, *(end for form in grammar.calls for end in form.ends)]
+        self.stops = tuple(dict.fromkeys(convert(end.strip(WHITE)) for end in ends))
+        self.calls = tuple(_compile_call(form, convert, self.stops) for form in grammar.calls)
+        self.bare = tuple(call for call in self.calls if call.form.bare)
+        self.triggers: dict[str, list[CompiledCall]] = {}
+        for call in self.calls:
+            for trigger in call.triggers:
+                self.triggers.setdefault(trigger, []).append(call)
+        reasoning = grammar.reasoning
+        self.think_open = make_mark(reasoning.opener if reasoning else "", convert)
+        self.think_close = make_mark(reasoning.closer if reasoning else "", convert)
+        content = grammar.content
+        self.content_open = make_mark(content.opener if content else "", convert)
+        self.content_close = make_mark(content.closer if content else "", convert)
+        self.continued = tuple(convert(text) for text in grammar.continued)
+        self.sections = tuple(
+            core
+            for core in (self.content_open.core, self.content_close.core, *self.continued)
+            if core
+        )
+        self.max_lead = max((len(call.lead) for call in self.calls), default=0)
+        markers = [*self.triggers, *self.stops, *self.sections]
+        self.marker = re.compile(alternation(markers)) if any(markers) else None
+        self.prefixes = _prefixes(markers)
+        self.longest = max(map(len, self.prefixes), default=0)
+        self.stop = re.compile(alternation(self.stops)) if self.stops else None
+        closers = [self.think_close.core, *self.stops, *self.continued]
+        self.think_end = re.compile(alternation(closers)) if any(closers) else None
+        self.think_prefixes = _prefixes(closers)
+        self.conversation: object | None = None
+        """What `antiphon.reading.conversation` compiled, on first use."""
+
+    def plain(self, text: str) -> str:
+        """Return text with control characters written out."""
+        return text.translate(self._translate) if self._translate else text
+
+    def convert_literals(self, literals: Literals) -> Literals:
+        """Rewrite a literal or a tuple of literals and slots."""
+        if isinstance(literals, str):
+            return self.convert(literals)
+        return tuple(self.convert(part) if isinstance(part, str) else part for part in literals)
+
+    def held(self, text: str, start: int, prefixes: frozenset[str]) -> int:
+        """Return where the last part of a text begins that may be the beginning of a marker."""
+        size = len(text)
+        for at in range(max(start, size - self.longest), size):
+            if text[at:] in prefixes:
+                return at
+        return size
+
+
+def _prefixes(markers: list[str]) -> frozenset[str]:
+    return frozenset(marker[:size] for marker in markers for size in range(1, len(marker)))
+
+
+class GrammarCache:
+    """Compiled grammars by key, emptied when full. Without a lock: single dict operations are safe
+    between threads and after a fork, and making one twice does no harm.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._kept: dict[object, tuple[object, Compiled]] = {}
+
+    def get(self, key: object, owner: object, make: Callable[[], Compiled]) -> Compiled:
+        """Return what is kept under `key` for this very `owner`, or make it.
+
+        Args:
+            key: Built from ids of objects; `owner` is kept beside it, so its id stays its own.
+            owner: The object, or a tuple of objects, whose ids are in `key`.
+            make: Makes it.
+        """
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept[1]
+        compiled = make()
+        if len(self._kept) >= self._size:
+            self._kept.clear()
+        self._kept[key] = (owner, compiled)
+        return compiled
+
+
+_TEXT = GrammarCache(64)
+
+
+def compile_text(grammar: Grammar) -> Compiled:
+    """Return the grammar compiled for text in which markers are text."""
+    return _TEXT.get(id(grammar), grammar, lambda: Compiled(grammar, lambda text: text, {}))
+
+
+__all__ = ["Compiled", "CompiledCall", "CompiledParam", "Mark", "RoleForm", "compile_text"]

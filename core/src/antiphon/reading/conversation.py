@@ -1,0 +1,531 @@
+"""Splitting a whole rendering into messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from antiphon.reading.calls import Call
+from antiphon.reading.compiled import Compiled, Mark, alternation
+from antiphon.reading.grammar import Grammar, Literals, RoleForm, Slot, ToolsForm
+from antiphon.reading.machine import Machine
+from antiphon.reading.scan import WHITE, Invalid, decode_json, decode_json_at, skip_white
+
+_MAX_EXTENSIONS = 32
+"""How many ends of a turn are tried where an earlier one would cut a call in two."""
+
+
+@dataclass
+class Conversation:
+    """What a rendering says.
+
+    Attributes:
+        messages: The messages, in the OpenAI form.
+        has_tools: Whether the rendering announces tools.
+        arguments: Template arguments that could be read off (a date).
+        prompted: Whether it ends with a generation prompt.
+    """
+
+    messages: list[dict[str, Any]]
+    has_tools: bool = False
+    arguments: dict[str, str] = field(default_factory=dict)
+    prompted: bool = False
+
+
+def slot_expression(literals: Literals, groups: list[str]) -> str:
+    """Return an expression for literals with slots; the slots' fields are added to `groups`."""
+    if isinstance(literals, str):
+        return re.escape(literals)
+    parts = []
+    for part in literals:
+        if isinstance(part, Slot):
+            groups.append(part.field)
+            parts.append("((?s:.*?))" if not part.field else "([^\\n]*?)")
+        else:
+            parts.append(re.escape(part))
+    return "".join(parts)
+
+
+def head(literals: Literals) -> str:
+    """Return the literal text before the first slot."""
+    if isinstance(literals, str):
+        return literals
+    first = literals[0] if literals else ""
+    return first if isinstance(first, str) else ""
+
+
+class _Form:
+    """A `RoleForm` with its expressions."""
+
+    def __init__(self, form: RoleForm, compiled: Compiled) -> None:
+        convert = compiled.convert
+        self.form = form
+        self.role = form.role
+        self.group_opener = convert(form.group_opener)
+        self.group_closer = convert(form.group_closer)
+        self.separator = convert(form.separator)
+        self.opener = compiled.convert_literals(form.opener)
+        self.closer = compiled.convert_literals(form.closer)
+        self.grouped = bool(form.group_opener or form.group_closer or form.separator)
+        self.fields: list[str] = []
+        self.open = re.compile(
+            re.escape(self.group_opener) + slot_expression(self.opener, self.fields)
+        )
+        self.again = re.compile(re.escape(self.separator) + slot_expression(self.opener, []))
+        self.begins = self.group_opener + head(self.opener)
+        self.plain = isinstance(self.opener, str)
+        self.close_fields: list[str] = []
+        self.close: re.Pattern[str] | None = None
+
+
+class Splitter:
+    """A grammar's turns as expressions.
+
+    Args:
+        compiled: The grammar, compiled for text or for a tokenizer.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        grammar = compiled.grammar
+        self.compiled = compiled
+        self.grammar = grammar
+        # Ends of turns are found here, not by the machine.
+        bare = replace(
+            grammar, end_tokens=(), calls=tuple(replace(form, ends=()) for form in grammar.calls)
+        )
+        self.body = Compiled(bare, compiled.convert, compiled.symbols)
+        self.bos = compiled.convert(grammar.bos)
+        self.prefix = compiled.convert(grammar.prefix)
+        self.forms = [_Form(form, compiled) for form in grammar.roles]
+        self.tools = grammar.tools
+        self.prompts = tuple(compiled.convert(text) for text in grammar.generation_prompts)
+        roles = dict.fromkeys(["", *(form.role for form in self.forms)])
+        self.following = {role: self._followers(role) for role in roles}
+        for form in self.forms:
+            form.close = self._close(form)
+        reasoning = grammar.reasoning
+        empty = tuple(map(compiled.convert, reasoning.empty)) if reasoning else ()
+        opened = compiled.convert(reasoning.opener) if reasoning else ""
+        self.open_prompts = {"", *empty, opened, opened.rstrip(WHITE)}
+        self.empty = tuple(sorted(empty, key=len, reverse=True))
+        interrupting = [*self.body.triggers, *self.body.sections]
+        self.interrupting = re.compile(alternation(interrupting)) if any(interrupting) else None
+        self.thinks = tuple(
+            core for core in (compiled.think_open.core, compiled.think_close.core) if core
+        )
+        self.roles = {role: [form for form in self.forms if form.role == role] for role in roles}
+
+    def _answer_openers(self) -> Iterator[str]:
+        """Yield what stands right before an assistant's body: the opener, or where that is empty
+        the end of the turn before.
+        """
+        for form in self.forms:
+            if form.role != "assistant" or not isinstance(form.opener, str):
+                continue
+            opener = form.group_opener + form.opener
+            if opener.strip(WHITE):
+                yield opener
+                continue
+            for before in self.forms:
+                if form.form.after is None or before.role not in form.form.after:
+                    continue
+                if isinstance(before.closer, str):
+                    ending = before.closer + before.group_closer
+                    if ending.strip(WHITE):
+                        yield ending + opener
+
+    def _followers(self, role: str) -> list[_Form]:
+        """Return the forms that may stand after a role, longest opener first."""
+        forms = [form for form in self.forms if form.form.after is None or role in form.form.after]
+        return sorted(forms, key=lambda form: len(form.begins), reverse=True)
+
+    def _close(self, form: _Form) -> re.Pattern[str]:
+        """Return the expression for the end of a form's body.
+
+        A closer counts only where the opener of a turn that may follow, or the end of the text,
+        comes after it: so the same characters inside a body do no harm.
+        """
+        role = form.role
+        begins = [follower.begins for follower in self.following.get(role, [])]
+        is_open = any(not begin for begin in begins)
+        following = alternation(begins)
+        after = rf"(?={following}|\Z)" if following and not is_open else ""
+        if not following:
+            after = r"(?=\Z)" if not is_open else ""
+        closer = slot_expression(form.closer, form.close_fields)
+        options: list[str] = []
+        if form.grouped:
+            again = re.escape(form.separator + head(form.opener))
+            rest = re.escape(form.group_closer)
+            stripped = re.escape(form.group_closer.rstrip(WHITE))
+            inner = [rf"{rest}{after}", rf"{stripped}\Z", r"\Z"]
+            if form.separator + head(form.opener):
+                inner.insert(0, again)
+            options.append(rf"{closer}(?={'|'.join(inner)})")
+        elif closer:
+            options.append(closer + after)
+            if isinstance(form.closer, str):
+                bare = form.closer.rstrip(WHITE)
+                if bare != form.closer and bare:
+                    options.append(re.escape(bare) + r"\Z")
+                if role == "assistant":
+                    options += self._other_ends(form.closer, after)
+        if not closer or (role == "assistant" and not isinstance(form.closer, str)):
+            if following:
+                options.append(f"(?={following})")
+        elif role == "assistant" and following:
+            # Templates leave the end token out here and there (DeepSeek after calls): the next
+            # turn's opener ends the body too, if nothing shorter than a whole marker says so.
+            solid = [begin for begin in begins if len(begin) > 6 and not begin[0].isspace()]
+            if solid:
+                options.append(f"(?={alternation(solid)})")
+        options.append(r"\Z")
+        return re.compile("|".join(options))
+
+    def _other_ends(self, closer: str, after: str) -> list[str]:
+        """Return expressions for the other end tokens in the place of the usual one."""
+        convert = self.compiled.convert
+        tokens = [convert(token) for token in self.grammar.end_tokens]
+        usual = next((token for token in tokens if token in closer), None)
+        if usual is None:
+            return []
+        return [
+            re.escape(closer.replace(usual, token)) + after for token in tokens if token != usual
+        ]
+
+    # Reading
+
+    def read(self, text: str) -> Conversation:
+        """Read a rendering; never raises."""
+        conversation = Conversation([])
+        pos = 0
+        if self.bos and text.startswith(self.bos):
+            pos = len(self.bos)
+        if self.prefix and text.startswith(self.prefix, pos):
+            pos += len(self.prefix)
+        size = len(text)
+        for prompt in self.prompts:
+            if prompt and text.endswith(prompt) and size - len(prompt) >= pos:
+                size -= len(prompt)
+                text = text[:size]
+                conversation.prompted = True
+                break
+        role = ""
+        while pos < size:
+            opened = self._open_at(text, pos, role)
+            if opened is None:
+                self._leftover(conversation, text[pos:])
+                break
+            form, match = opened
+            pos, role = self._turn(conversation, text, form, match)
+        return conversation
+
+    def _open_at(self, text: str, pos: int, role: str) -> tuple[_Form, re.Match[str]] | None:
+        for form in self.following.get(role, self.following[""]):
+            if not text.startswith(form.begins, pos):
+                continue
+            match = form.open.match(text, pos)
+            if match is not None:
+                return form, match
+        return None
+
+    def _leftover(self, conversation: Conversation, text: str) -> None:
+        """Text that no turn claims: white space is nobody's, anything else is kept as an answer."""
+        if text.strip(WHITE):
+            content = self.compiled.plain(text)
+            conversation.messages.append(
+                {"role": "assistant", "content": content, "is_complete": False}
+            )
+
+    def _turn(
+        self, conversation: Conversation, text: str, form: _Form, match: re.Match[str]
+    ) -> tuple[int, str]:
+        """Read a turn, or a run of messages that share one; return its end and its role."""
+        while True:
+            fields = self._fields(form.fields, match)
+            role = fields.pop("role", form.role)
+            if role == "assistant":
+                end, last = self._assistant(conversation, text, form, match.end())
+            else:
+                assert form.close is not None
+                close = form.close.search(text, match.end())
+                assert close is not None  # the end of the text is among the ends
+                fields |= self._fields(form.close_fields, close)
+                body = text[match.end() : close.start()]
+                end, last = close.end(), close.end() >= len(text) and not close.group()
+                self._plain_message(conversation, form, role, body, fields)
+            if form.grouped and not last:
+                again = form.again.match(text, end)
+                if again is not None and (again.end() > end):
+                    match = again
+                    continue
+                stripped = form.group_closer.rstrip(WHITE)
+                if form.group_closer and text.startswith(form.group_closer, end):
+                    end += len(form.group_closer)
+                elif stripped and text.startswith(stripped, end):
+                    end += len(stripped)
+            return end, form.role
+
+    def _fields(self, names: list[str], match: re.Match[str]) -> dict[str, str]:
+        if not names:
+            return {}
+        plain = self.compiled.plain
+        found = zip(names, match.groups(), strict=False)
+        return {name: plain(value) for name, value in found if name and value is not None}
+
+    def _plain_message(
+        self,
+        conversation: Conversation,
+        form: _Form,
+        role: str,
+        body: str,
+        fields: dict[str, str],
+    ) -> None:
+        plain = self.compiled.plain
+        present = True
+        if self.tools:
+            body, present = self._without_tools(conversation, role, body)
+        for preamble in form.form.preambles:
+            groups: list[str] = []
+            converted = self.compiled.convert_literals(preamble)
+            found = re.compile(slot_expression(converted, groups)).match(body)
+            if found is not None:
+                conversation.arguments |= self._fields(groups, found)
+                body = body[found.end() :]
+                break
+        content: Any = plain(body)
+        if not present or (form.form.drop_empty and not content) or content in form.form.default:
+            return
+        if form.form.value == "json":
+            try:
+                value = decode_json(content)
+                content = value if isinstance(value, str) else content
+            except Invalid:
+                pass
+        conversation.messages.append({"role": role, "content": content, **fields})
+
+    def _without_tools(self, conversation: Conversation, role: str, body: str) -> tuple[str, bool]:
+        """Take the announcement of tools out; False if no message was there beside it."""
+        convert = self.compiled.convert
+        for form in self.tools:
+            if form.role != role:
+                continue
+            opener, closer = convert(form.opener), convert(form.closer)
+            if form.place == "after":
+                if not body.endswith(closer):
+                    continue
+                start = body.find(opener)
+                if start < 0 or start + len(opener) > len(body) - len(closer):
+                    continue
+                conversation.has_tools = True
+                if form.own_turn or start == 0:
+                    return "", False
+                separator = convert(form.separator)
+                if body.endswith(separator, 0, start):
+                    start -= len(separator)
+                return body[:start], True
+            if not body.startswith(opener):
+                continue
+            end = self._tools_end(form, body, len(opener), closer)
+            if end < 0:
+                continue
+            conversation.has_tools = True
+            separator = convert(form.separator)
+            if form.own_turn or end >= len(body):
+                return "", False
+            if separator and body.startswith(separator, end):
+                end += len(separator)
+            return body[end:], True
+        return body, True
+
+    @staticmethod
+    def _tools_end(form: ToolsForm, body: str, pos: int, closer: str) -> int:
+        """Return where an announcement that stands before a message ends, or -1."""
+        at = pos
+        while True:
+            value = decode_json_at(body, skip_white(body, at))
+            if value is None:
+                break
+            at = value[1]
+            if body.startswith(form.between, at):
+                at += len(form.between)
+        if at > pos and body.startswith(closer, at):
+            return at + len(closer)
+        if at > pos and closer and body.endswith(form.between, pos, at):
+            back = at - len(form.between)
+            if body.startswith(closer, back):
+                return back + len(closer)
+        found = body.find(closer, pos) if closer else (at if at > pos else -1)
+        return found + len(closer) if found >= 0 else -1
+
+    # Assistants
+
+    def _assistant(
+        self, conversation: Conversation, text: str, form: _Form, start: int
+    ) -> tuple[int, bool]:
+        assert form.close is not None
+        close = form.close.search(text, start)
+        assert close is not None
+        first = close
+        for _ in range(_MAX_EXTENSIONS):
+            body = text[start : close.start()]
+            message, is_open = self._message(body)
+            if not is_open or close.start() >= len(text):
+                break
+            further = form.close.search(text, max(close.end(), close.start() + 1))
+            if further is None or further.start() >= len(text):
+                close = first
+                message, is_open = self._message(text[start : close.start()])
+                break
+            close = further
+        body = text[start : close.start()]
+        unclosed = not close.group() and close.start() >= len(text)
+        if unclosed and (body in self.open_prompts):
+            conversation.prompted = True
+            return close.end(), True
+        if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
+            message["is_complete"] = False
+        conversation.messages.append(message)
+        return close.end(), unclosed
+
+    def _message(self, body: str) -> tuple[dict[str, Any], bool]:
+        """Read an assistant's body; True if it ends inside a call."""
+        for empty in self.empty:
+            if body.startswith(empty):
+                body = body[len(empty) :]
+                break
+        grammar = self.grammar
+        if not self.body.bare and (
+            self.interrupting is None or self.interrupting.search(body) is None
+        ):
+            quick = self._quick(body)
+            if quick is not None:
+                return quick, False
+        reasoning = grammar.reasoning
+        kept = ""
+        compiled = self.body
+        if reasoning is not None and not reasoning.separate:
+            kept, body = self._kept_reasoning(body)
+        machine = Machine(compiled)
+        machine.close(body)
+        is_open = any(call.status == "incomplete" for call in machine.calls)
+        return conversation_message(machine, grammar, kept), is_open
+
+    def _quick(self, body: str) -> dict[str, Any] | None:
+        """A body without calls, read without the machine; None where only that can tell."""
+        compiled = self.body
+        reasoning = self.grammar.reasoning
+        plain = compiled.plain
+        if reasoning is None or not reasoning.separate:
+            return {"role": "assistant", "content": plain(body)}
+        opener, closer = compiled.think_open, compiled.think_close
+        if not body.lstrip(WHITE).startswith(self.thinks):
+            return {"role": "assistant", "content": plain(body)}
+        if len(opener.parts) != 1 or len(closer.parts) != 1 or compiled.content_open.parts:
+            return None
+        begin = opener.core + opener.tail
+        end = closer.lead + closer.core + closer.tail
+        if not body.startswith(begin):
+            return None
+        found = body.find(closer.core, len(begin))
+        stop = found - len(closer.lead)
+        if found < 0 or stop < len(begin) or not body.startswith(end, stop):
+            return None
+        message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
+        if stop > len(begin):
+            message["reasoning_content"] = plain(body[len(begin) : stop])
+        return message
+
+    def _kept_reasoning(self, body: str) -> tuple[str, str]:
+        """Split off a leading block that belongs to the content."""
+        opener, closer = self.body.think_open, self.body.think_close
+        if not body.lstrip(WHITE).startswith(opener.core):
+            return "", body
+        found = body.find(closer.core)
+        if found < 0:
+            return body, ""
+        end = found + len(closer.core)
+        return body[:end], body[end:]
+
+
+def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> dict[str, Any]:
+    """Make the message of an assistant's turn in a whole conversation.
+
+    What looked like a call and was none is content here: only so it comes back when rendered.
+    """
+    as_text = grammar.arguments == "string"
+    calls = [
+        call_dict(call, exact=True, as_text=as_text)
+        for call in machine.calls
+        if call.status == "ok"
+    ]
+    if len(calls) == len(machine.calls):
+        content: str | None = kept + "".join(machine.content)
+    else:
+        content = kept + _content_with_broken(machine)
+    if calls and not content:
+        content = grammar.empty_content
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    reasoning = "".join(machine.reasoning)
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _content_with_broken(machine: Machine) -> str:
+    """Join content and broken calls, with the white space that stands between them."""
+    texts: list[str] = []
+    between = ""
+    whole = {call.raw for call in machine.calls if call.status == "ok"}
+    started = not machine.reasoning
+    for piece in machine.pieces:
+        if piece.kind == "reasoning":
+            between = ""
+        elif piece.kind == "format":
+            between += piece.text if started else ""
+            started = True
+        elif piece.kind == "call" and piece.text in whole:
+            between = ""
+        elif piece.kind in ("content", "call"):
+            texts.append(between + piece.text)
+            between, started = "", True
+    return "".join(texts)
+
+
+def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict[str, Any]:
+    """Return a call in the OpenAI form.
+
+    Args:
+        call: The call.
+        exact: Keep arguments that stood there as a string a string.
+        as_text: Give the arguments as their JSON text where there is one.
+    """
+    arguments = call.arguments
+    if as_text and call.text is not None:
+        arguments = call.text
+    elif isinstance(arguments, str) and not exact:
+        try:
+            value = decode_json(arguments)
+            arguments = value if isinstance(value, dict) else arguments
+        except Invalid:
+            pass
+    made: dict[str, Any] = {
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+        "status": call.status,
+    }
+    if call.id is not None:
+        made["id"] = call.id
+    if exact and call.untyped:
+        made["_call"] = call
+    if call.status != "ok":
+        made["raw"] = call.raw
+        made["problem"] = call.problem
+    return made
+
+
+__all__ = ["Conversation", "Mark", "Splitter", "call_dict", "conversation_message"]

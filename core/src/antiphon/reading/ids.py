@@ -1,0 +1,222 @@
+"""Token ids as text in which each control token is one character of its own.
+
+Control tokens that a grammar knows become lone surrogates, which no tokenizer decodes to; what
+stands between them is decoded as it is, nothing dropped. So the reader can tell a marker from the
+same characters in somebody's text.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Protocol
+
+from antiphon.reading.compiled import Compiled, alternation
+from antiphon.reading.grammar import Grammar
+
+_FIRST_SYMBOL = 0xD800
+_SYMBOLS = 2048
+_REPLACEMENT = "\ufffd"
+
+
+class Decoder(Protocol):
+    """What reading needs of a tokenizer."""
+
+    def decode(self, token_ids: Any, skip_special_tokens: bool = ...) -> str:
+        """Return the text of ids."""
+
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the added tokens and their ids."""
+
+
+def literals_of(value: object) -> Iterator[str]:
+    """Yield every string in a grammar."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from literals_of(item)
+    elif is_dataclass(value):
+        for item in fields(value):
+            yield from literals_of(getattr(value, item.name))
+
+
+def _is_marker(token: str) -> bool:
+    """Whether an added token can be a marker: white space, words and single signs are text."""
+    bare = token.strip()
+    return len(bare) >= 3 and not bare.isalnum()
+
+
+class TokenTable:
+    """A grammar's control tokens in one tokenizer.
+
+    Attributes:
+        compiled: The grammar compiled for this tokenizer's ids.
+    """
+
+    def __init__(self, grammar: Grammar, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        texts = "\0".join(set(literals_of(grammar)))
+        added = {
+            token: index
+            for token, index in _added_tokens(tokenizer).items()
+            if _is_marker(token) and token in texts
+        }
+        self._symbol: dict[int, str] = {}
+        symbols: dict[str, str] = {}
+        self._by_text: dict[str, str] = {}
+        for number, (token, index) in enumerate(sorted(added.items())[:_SYMBOLS]):
+            symbol = chr(_FIRST_SYMBOL + number)
+            self._symbol[index] = symbol
+            symbols[symbol] = token
+            self._by_text[token] = symbol
+        expression = re.compile(alternation(self._by_text)) if self._by_text else None
+
+        def convert(text: str) -> str:
+            if expression is None or not text:
+                return text
+            return expression.sub(lambda match: self._by_text[match.group()], text)
+
+        self.compiled = Compiled(grammar, convert, symbols)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._decode = backend.decode if backend is not None else tokenizer.decode
+        self._anchor: tuple[list[int], int] | None = None
+        self._anchor = self._find_anchor()
+
+    def text(self, ids: Iterable[int]) -> str:
+        """Return ids as text with control characters."""
+        symbol = self._symbol
+        parts: list[str] = []
+        run: list[int] = []
+        for index in ids:
+            found = symbol.get(index)
+            if found is None:
+                run.append(index)
+                continue
+            if run:
+                parts.append(self.decode(run))
+                run = []
+            parts.append(found)
+        if run:
+            parts.append(self.decode(run))
+        return "".join(parts)
+
+    def symbol(self, index: int) -> str | None:
+        """Return a control token's character; None for other tokens."""
+        return self._symbol.get(index)
+
+    def decode(self, ids: list[int]) -> str:
+        """Return the text of ids that stand in the middle of a text."""
+        if self._anchor is None:
+            return self._plain(ids)
+        before, size = self._anchor
+        return self._plain([*before, *ids])[size:]
+
+    def _plain(self, ids: list[int]) -> str:
+        try:
+            text: str = self._decode(ids, skip_special_tokens=False)
+        except (OverflowError, TypeError, ValueError, IndexError, KeyError):
+            # Ids that no vocabulary has; a model can't emit them, a test can.
+            text = "".join(map(self._single, ids))
+        # A decoder never yields surrogates; one that did would forge markers.
+        return text
+
+    def _single(self, index: int) -> str:
+        try:
+            text: str = self._decode([index], skip_special_tokens=False)
+        except (OverflowError, TypeError, ValueError, IndexError, KeyError):
+            return _REPLACEMENT
+        return text
+
+    def _find_anchor(self) -> tuple[list[int], int] | None:
+        """Find out whether a piece of ids loses its first space when decoded alone.
+
+        SentencePiece decoders drop it at the start of a text; there every piece is decoded behind
+        a token whose text is then cut off.
+        """
+        try:
+            encoded = self._tokenizer.encode("a b c", add_special_tokens=False)
+        except (TypeError, ValueError, AttributeError):
+            return None
+        ids = list(getattr(encoded, "ids", encoded))
+        if len(ids) < 2:
+            return None
+        whole = self._plain(ids)
+        if all(
+            self._plain(ids[:cut]) + self._plain(ids[cut:]) == whole for cut in range(1, len(ids))
+        ):
+            return None
+        return ids[:1], len(self._plain(ids[:1]))
+
+
+def _added_tokens(tokenizer: Any) -> dict[str, int]:
+    getter = getattr(tokenizer, "get_added_vocab", None)
+    if getter is not None:
+        return dict(getter())
+    getter = getattr(tokenizer, "get_added_tokens_decoder", None)
+    if getter is not None:
+        return {token.content: index for index, token in getter().items()}
+    return {}
+
+
+_TABLES: weakref.WeakKeyDictionary[Any, dict[int, tuple[Grammar, TokenTable]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def token_table(grammar: Grammar, tokenizer: Any) -> TokenTable:
+    """Return the table of a grammar in a tokenizer, made on first use and kept with the tokenizer."""
+    try:
+        tables = _TABLES.setdefault(tokenizer, {})
+    except TypeError:
+        return TokenTable(grammar, tokenizer)
+    kept = tables.get(id(grammar))
+    if kept is None or kept[0] is not grammar:
+        if len(tables) >= 16:
+            tables.clear()
+        kept = tables[id(grammar)] = (grammar, TokenTable(grammar, tokenizer))
+    return kept[1]
+
+
+class IdStream:
+    """Decodes ids that come bit by bit; characters whose bytes are not all there are held back."""
+
+    def __init__(self, table: TokenTable) -> None:
+        self._table = table
+        self._held: list[int] = []
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """Return the text that is certain now."""
+        parts: list[str] = []
+        for index in ids:
+            symbol = self._table.symbol(index)
+            if symbol is None:
+                self._held.append(index)
+                continue
+            parts.append(self.flush())
+            parts.append(symbol)
+        if self._held:
+            text = self._table.decode(self._held)
+            if not text.endswith(_REPLACEMENT):
+                parts.append(text)
+                self._held = []
+        return "".join(parts)
+
+    def flush(self) -> str:
+        """Return what was held back."""
+        if not self._held:
+            return ""
+        text = self._table.decode(self._held)
+        self._held = []
+        return text
+
+
+def as_ids(value: Any) -> list[int]:
+    """Return ids as a plain list: from a list, a tuple, an array or a tensor."""
+    lister = getattr(value, "tolist", None)
+    ids = lister() if lister is not None else list(value)
+    if ids and isinstance(ids[0], list):
+        ids = [index for row in ids for index in row]
+    return ids

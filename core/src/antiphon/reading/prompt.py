@@ -1,0 +1,52 @@
+"""Where a completion begins: what the prompt opened, closed or began to say."""
+
+from __future__ import annotations
+
+from antiphon.reading.compiled import Compiled
+from antiphon.reading.conversation import Splitter
+from antiphon.reading.machine import Machine
+from antiphon.reading.scan import WHITE
+
+_TAIL = 100_000
+"""Characters at the end of a prompt that are looked at; an answer that goes on is no longer."""
+
+
+def begin(compiled: Compiled, prompt: str | None) -> Machine:
+    """Return a machine that stands where the completion begins.
+
+    Args:
+        compiled: The grammar.
+        prompt: The prompt, in the form that `compiled` reads; None where it is not known.
+    """
+    reasoning = compiled.grammar.reasoning
+    if prompt is None:
+        return Machine(compiled, inside=reasoning is not None and reasoning.opened == "always")
+    machine = Machine(compiled)
+    began = answer_begun(compiled, prompt[-_TAIL:])
+    if began:
+        machine.feed(began)
+        machine.forget()
+    return machine
+
+
+def answer_begun(compiled: Compiled, prompt: str) -> str:
+    """Return what the prompt holds of the answer: the text after the last assistant's opener."""
+    splitter = compiled.conversation
+    if not isinstance(splitter, Splitter):
+        splitter = compiled.conversation = Splitter(compiled)
+    best = -1
+    for literal in splitter.answer_openers:
+        found = prompt.rfind(literal)
+        if found >= 0:
+            best = max(best, found + len(literal))
+    if best >= 0:
+        return prompt[best:]
+    # No opener is known: what the prompt says of the reasoning can still be seen at its end.
+    opener, closer = compiled.think_open.core, compiled.think_close.core
+    if opener:
+        at = prompt.rfind(opener)
+        if at >= 0 and (not prompt[at + len(opener) :].strip(WHITE) or closer in prompt[at:]):
+            rest = prompt[at:]
+            if len(rest) < len(opener) + len(closer) + 16:
+                return rest
+    return ""

@@ -1,0 +1,220 @@
+"""Reading whole conversations and single completions, from text or ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from antiphon.families import ModelFamily
+from antiphon.reading.calls import Call
+from antiphon.reading.compiled import Compiled, compile_text
+from antiphon.reading.conversation import Conversation, Splitter, call_dict
+from antiphon.reading.grammar import Grammar
+from antiphon.reading.ids import TokenTable, as_ids, token_table
+from antiphon.reading.machine import Machine, Piece
+from antiphon.reading.prompt import begin
+from antiphon.reading.resolve import resolve_grammar
+from antiphon.reading.schema import coerce, index_tools, settle
+
+TextOrIds = str | Iterable[int]
+
+
+@dataclass
+class Reading:
+    """One completion as read.
+
+    Attributes:
+        message: The message, in the OpenAI form, with ``is_complete``.
+        pieces: Every part of the text and what it was taken for.
+        end_token: The end token that ended the turn; None where there was none.
+    """
+
+    message: dict[str, Any]
+    pieces: list[Piece]
+    end_token: str | None
+
+
+def unparse(reading: Reading) -> str:
+    """Return the text that went in."""
+    return "".join(piece.text for piece in reading.pieces)
+
+
+def parse(
+    text_or_ids: TextOrIds,
+    *,
+    tokenizer: Any = None,
+    family: str | ModelFamily | Grammar | None = None,
+    tools: Iterable[Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Read a whole rendered conversation back into messages.
+
+    What the template adds by itself (default system text, date lines, the announcement of tools,
+    an empty reasoning block, the generation prompt) is taken out again.
+
+    Args:
+        text_or_ids: The rendering, as text or as token ids. From ids a marker counts only as its
+            control id; from text the same characters in a message can't always be told from it.
+        tokenizer: The tokenizer; needed for ids.
+        family: A family's name, a descriptor or a grammar; without it the tokenizer decides.
+        tools: The tools; they type the arguments of formats that write bare text.
+
+    Returns:
+        Messages in the OpenAI form. ``is_complete`` is there, and False, only on a last message
+        that was cut off. Calls carry a ``status``.
+
+    Raises:
+        FamilyNotFound: Nothing says which dialect is meant.
+        GrammarUnavailable: The dialect can't be read.
+    """
+    return read_conversation(text_or_ids, tokenizer=tokenizer, family=family, tools=tools).messages
+
+
+def read_conversation(
+    text_or_ids: TextOrIds,
+    *,
+    tokenizer: Any = None,
+    family: str | ModelFamily | Grammar | None = None,
+    tools: Iterable[Any] | None = None,
+) -> Conversation:
+    """Read as `parse` does, and also say what else the rendering tells; see `Conversation`."""
+    grammar = resolve_grammar(tokenizer, family)
+    compiled, text = _prepare(grammar, text_or_ids, tokenizer)
+    splitter = compiled.conversation
+    if not isinstance(splitter, Splitter):
+        splitter = compiled.conversation = Splitter(compiled)
+    conversation = splitter.read(text)
+    if grammar.calls:
+        _settle_messages(conversation.messages, tools)
+    return conversation
+
+
+def parse_response(
+    text_or_ids: TextOrIds,
+    *,
+    prompt: TextOrIds | None = None,
+    tokenizer: Any = None,
+    family: str | ModelFamily | Grammar | None = None,
+    tools: Iterable[Any] | None = None,
+) -> dict[str, Any]:
+    """Read one completion; never raises on what a model emits.
+
+    Args:
+        text_or_ids: What the model wrote after the prompt, as text or ids.
+        prompt: The prompt, as text or ids; its end says whether the completion begins inside the
+            reasoning, after an empty block, or inside an answer that it goes on with.
+        tokenizer: The tokenizer; needed for ids.
+        family: A family's name, a descriptor or a grammar; without it the tokenizer decides.
+        tools: The tools; they type bare arguments and judge every call.
+
+    Returns:
+        ``role``, ``content``, ``reasoning_content``, ``tool_calls`` (None where empty) and
+        ``is_complete``: whether an end token was there. Each call has a ``status``: ``"ok"``, or
+        ``"malformed"``, ``"incomplete"``, ``"unknown_tool"``, ``"invalid_arguments"``; then
+        ``problem`` says what is wrong and ``raw`` holds its text.
+
+    Raises:
+        FamilyNotFound: Nothing says which dialect is meant.
+        GrammarUnavailable: The dialect can't be read.
+    """
+    return read_response(
+        text_or_ids, prompt=prompt, tokenizer=tokenizer, family=family, tools=tools
+    ).message
+
+
+def read_response(
+    text_or_ids: TextOrIds,
+    *,
+    prompt: TextOrIds | None = None,
+    tokenizer: Any = None,
+    family: str | ModelFamily | Grammar | None = None,
+    tools: Iterable[Any] | None = None,
+) -> Reading:
+    """Read as `parse_response` does, and keep what each part of the text was; see `Reading`."""
+    grammar = resolve_grammar(tokenizer, family)
+    compiled, text = _prepare(grammar, text_or_ids, tokenizer)
+    machine = begin(compiled, None if prompt is None else prepared(compiled, prompt, tokenizer))
+    if compiled.is_exact and compiled.stop is not None:
+        feed_exact(machine, compiled, text)
+    else:
+        machine.close(text)
+    return finish(machine, index_tools(tools))
+
+
+def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
+    """Read text in which an end token is certain: nothing after it belongs to the turn."""
+    assert compiled.stop is not None
+    found = compiled.stop.search(text)
+    if found is None:
+        machine.close(text)
+        return
+    machine.close(text[: found.start()])
+    machine.end(found.group(), text[found.end() :])
+
+
+def finish(machine: Machine, tools: dict[str, Any] | None) -> Reading:
+    """Make the result of a machine that was closed."""
+    calls = []
+    for call in machine.calls:
+        settle(call, tools)
+        calls.append(call_dict(call))
+    message = {
+        "role": "assistant",
+        "content": "".join(machine.content) or None,
+        "reasoning_content": "".join(machine.reasoning) or None,
+        "tool_calls": calls or None,
+        "is_complete": machine.ended_by is not None,
+    }
+    return Reading(message, machine.pieces, machine.ended_by)
+
+
+def _prepare(grammar: Grammar, text_or_ids: TextOrIds, tokenizer: Any) -> tuple[Compiled, str]:
+    if isinstance(text_or_ids, str):
+        return compile_text(grammar), text_or_ids
+    table = _table(grammar, tokenizer)
+    return table.compiled, table.text(as_ids(text_or_ids))
+
+
+def _table(grammar: Grammar, tokenizer: Any) -> TokenTable:
+    if tokenizer is None:
+        raise TypeError(
+            "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
+        )
+    return token_table(grammar, tokenizer)
+
+
+def prepared(compiled: Compiled, text_or_ids: TextOrIds, tokenizer: Any) -> str:
+    """Return a prompt in the form that `compiled` reads."""
+    if isinstance(text_or_ids, str):
+        return compiled.convert(text_or_ids)
+    text = _table(compiled.grammar, tokenizer).text(as_ids(text_or_ids))
+    if compiled.is_exact:
+        return text
+    return token_table(compiled.grammar, tokenizer).compiled.plain(text)
+
+
+def _settle_messages(messages: list[dict[str, Any]], tools: Iterable[Any] | None) -> None:
+    """Type the bare arguments in whole conversations."""
+    known = index_tools(tools)
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            untyped: Call | None = call.pop("_call", None)
+            if untyped is None:
+                continue
+            settle(untyped, known)
+            call["function"]["arguments"] = untyped.arguments
+            call["status"] = untyped.status
+            if untyped.status != "ok":
+                call["problem"], call["raw"] = untyped.problem, untyped.raw
+
+
+__all__ = [
+    "Reading",
+    "coerce",
+    "finish",
+    "parse",
+    "parse_response",
+    "read_conversation",
+    "read_response",
+    "unparse",
+]

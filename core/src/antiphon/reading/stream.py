@@ -1,0 +1,125 @@
+"""Reading a completion while it is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from antiphon.families import ModelFamily
+from antiphon.reading.compiled import Compiled, compile_text
+from antiphon.reading.grammar import Grammar
+from antiphon.reading.ids import IdStream, as_ids, token_table
+from antiphon.reading.machine import Event, Machine
+from antiphon.reading.prompt import begin
+from antiphon.reading.reader import Reading, TextOrIds, finish, prepared
+from antiphon.reading.resolve import resolve_grammar
+from antiphon.reading.schema import index_tools
+
+
+class StreamParser:
+    """Reads one completion bit by bit; however it is cut, the result is that of reading it at once.
+
+    All bits are text or all are ids: the first one settles which.
+    """
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        *,
+        prompt: TextOrIds | None = None,
+        tokenizer: Any = None,
+        tools: Iterable[Any] | None = None,
+    ) -> None:
+        self._grammar = grammar
+        self._prompt = prompt
+        self._tokenizer = tokenizer
+        self._tools = index_tools(tools)
+        self._compiled: Compiled | None = None
+        self._machine: Machine | None = None
+        self._ids: IdStream | None = None
+        self._reading: Reading | None = None
+
+    def feed(self, more: TextOrIds | int) -> list[Event]:
+        """Read more and return what it shows.
+
+        Args:
+            more: Text, ids, or one id.
+
+        Raises:
+            TypeError: Text follows ids or the other way round, or ids without a tokenizer.
+            ValueError: The stream was closed.
+        """
+        if self._reading is not None:
+            raise ValueError("The stream was closed; a new completion needs a new parser.")
+        if isinstance(more, int):
+            more = [more]
+        is_text = isinstance(more, str)
+        machine = self._machine or self._start(is_text)
+        if is_text != (self._ids is None):
+            raise TypeError("A stream takes text or ids, not both.")
+        text = more if isinstance(more, str) else ""
+        if self._ids is not None:
+            text = self._ids.feed(as_ids(more))
+        return self._feed(machine, text) if text else []
+
+    def _start(self, is_text: bool) -> Machine:
+        if is_text:
+            self._compiled = compile_text(self._grammar)
+        else:
+            if self._tokenizer is None:
+                raise TypeError(
+                    "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
+                )
+            table = token_table(self._grammar, self._tokenizer)
+            self._compiled, self._ids = table.compiled, IdStream(table)
+        prompt = self._prompt
+        before = None if prompt is None else prepared(self._compiled, prompt, self._tokenizer)
+        self._machine = begin(self._compiled, before)
+        return self._machine
+
+    def _feed(self, machine: Machine, text: str) -> list[Event]:
+        compiled = self._compiled
+        assert compiled is not None
+        if compiled.is_exact and compiled.stop is not None and machine.ended_by is None:
+            found = compiled.stop.search(text)
+            if found is not None:
+                events = machine.close(text[: found.start()])
+                return events + machine.end(found.group(), text[found.end() :])
+        return machine.feed(text)
+
+    def close(self) -> dict[str, Any]:
+        """End the stream and return the message, as `antiphon.parse_response` gives it."""
+        return self.finish().message
+
+    def finish(self) -> Reading:
+        """End the stream and return the whole reading."""
+        if self._reading is None:
+            machine = self._machine or self._start(is_text=True)
+            if self._ids is not None:
+                self._feed(machine, self._ids.flush())
+            machine.close()
+            self._reading = finish(machine, self._tools)
+        return self._reading
+
+
+def stream_parser(
+    *,
+    prompt: TextOrIds | None = None,
+    tokenizer: Any = None,
+    family: str | ModelFamily | Grammar | None = None,
+    tools: Iterable[Any] | None = None,
+) -> StreamParser:
+    """Return a parser with ``feed(text or ids)``, which gives events, and ``close()``, the message.
+
+    Args:
+        prompt: The prompt, as text or ids; see `antiphon.parse_response`.
+        tokenizer: The tokenizer; needed for ids.
+        family: A family's name, a descriptor or a grammar; without it the tokenizer decides.
+        tools: The tools; they type bare arguments and judge every call.
+
+    Raises:
+        FamilyNotFound: Nothing says which dialect is meant.
+        GrammarUnavailable: The dialect can't be read.
+    """
+    grammar = resolve_grammar(tokenizer, family)
+    return StreamParser(grammar, prompt=prompt, tokenizer=tokenizer, tools=tools)
