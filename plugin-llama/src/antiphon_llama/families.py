@@ -19,7 +19,7 @@ _PACKAGING = (
 )
 
 
-def _names(line: str, suffix: str = r"[-_. ](?:instruct|it)") -> tuple[str, ...]:
+def _names(line: str, suffix: str = r"(?:[-_. ](?:instruct|it))?") -> tuple[str, ...]:
     """Return the pattern of a line's own names: the line, a size, the suffix, and packaging."""
     return (rf"^(?:meta[-_. ]?)?{line}[-_. ]?\d+b{suffix}{_PACKAGING}$",)
 
@@ -57,7 +57,7 @@ LLAMA2 = ModelFamily(
         "meta-llama/Llama-2-70b-chat-hf",
         *_known("llama2"),
     ),
-    name_patterns=_names(r"llama[-_. ]?2", r"[-_. ]chat"),
+    name_patterns=_names(r"llama[-_. ]?2", r"(?:[-_. ]chat)?"),
     end_tokens=("</s>",),
     notes=(
         "The system text stands inside the first user turn, and only there: without a user message "
@@ -179,15 +179,17 @@ LLAMA4 = ModelFamily(
     ),
     required_tokens=("<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|eot|>"),
     excluded_tokens=("<|start_header_id|>", *_FOREIGN_TOKENS),
-    name_patterns=_names(r"llama[-_. ]?4[-_. ](?:scout|maverick)", r"[-_. ]\d+e[-_. ]instruct"),
+    name_patterns=_names(
+        r"llama[-_. ]?4[-_. ](?:scout|maverick)", r"[-_. ]\d+e(?:[-_. ]it|[-_. ]instruct)?"
+    ),
     arguments="mapping",
     end_tokens=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
     notes=(
         "The content of a message with calls stands between python markers, which are printed "
         "without a content too.",
         "Calls follow each other without a separator.",
-        "A message with an empty list of tool_calls is dropped; None as tool_calls or as content is "
-        "refused.",
+        "A message with an empty list of tool_calls is dropped; tool_calls None and a content None "
+        "are refused.",
         "Of a system message in parts only the first one's text is printed.",
         "With tools, the parts of the first user message are printed as Python prints them.",
         "The system text is trimmed, all other contents are not.",
