@@ -166,8 +166,8 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
     if tie is not None:
         tier, names = tie
         raise FamilyAmbiguous(
-            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
-            f" name one, for example with family={names[0]!r}, or register one with a higher priority."
+            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which: say"
+            f" family={names[0]!r} (or another of them), or register one with a higher priority."
         )
     return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
 

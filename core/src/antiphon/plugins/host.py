@@ -307,9 +307,10 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
                     f" {expected.__name__}."
                 )
             check_descriptor(kind, value)
-            if (kind, value.name) in objects:
-                raise PluginError(f"registers the {kind} {value.name!r} twice.")
-            objects[kind, value.name] = value
+            key = (kind, getattr(value, "name"))  # noqa: B009 (all descriptors have one)
+            if key in objects:
+                raise PluginError(f"registers the {kind} {key[1]!r} twice.")
+            objects[key] = value
     return objects
 
 

