@@ -1,0 +1,409 @@
+"""Find the turns of a rendering: what the model generates for each assistant message.
+
+A turn begins where the generation prompt ends and ends with the end-of-turn token. Both are found by rendering
+prefixes of the conversation: where the text starts with ``render(messages[:i], add_generation_prompt=True)``, the turn
+of message ``i`` begins right there, whatever the template is. Where the template rewrites earlier messages, the
+generation prompt is looked for between the last text of the messages before and the first text of this one. The end
+is what ``render(messages[:i + 1])`` prints behind the message's last character, less what follows the end token.
+
+Rendering prefixes for every turn would be slow, so places are remembered by all that they can depend on: the
+template, its variables, the shapes of the messages up to this one (roles, fields, which of the template's own strings
+the texts contain) and the scaffold around the turn. Places are kept as distances from the message's own text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jinja2 import nodes
+
+from antiphon.environment import compile_template
+from antiphon.errors import RenderError
+from antiphon.provenance import SpanTuple, traced_whole
+
+if TYPE_CHECKING:
+    from antiphon.rendering import Rendering, Source
+
+# Fields that templates print in headers: the model does not write them.
+HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})
+
+# A control token as it looks, for cutting between two of them where there is no tokenizer to ask.
+_MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
+_PLACES_KEPT = 16384
+
+
+class Turn(NamedTuple):
+    """The turn of message ``message``: characters ``start`` to ``end`` of the text.
+
+    ``closed`` says whether it ends with an end-of-turn token; a cut or continued turn does not.
+    """
+
+    message: int
+    start: int
+    end: int
+    closed: bool
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A turn as distances: its start from the text before the message, its end from the message's last character."""
+
+    opening: str  # from the end of the text before to the start
+    start: int
+    end: int
+    closed: bool
+    reason: str = ""
+    absent: bool = False
+
+
+class _Extent(NamedTuple):
+    """Where the text of a message stands: the end of the text before it, its first and last character, the next."""
+
+    before: int
+    first: int
+    last: int
+    after: int
+    shown: bool
+
+
+def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
+    """Return the turns of the assistant messages, in order, and for those not found the reason."""
+    source, text = rendering.source, rendering.text
+    turns: list[Turn] = []
+    unlocated: dict[int, str] = {}
+    messages = source.messages
+    assistants = [i for i, message in enumerate(messages) if message.get("role") in ("assistant", "model")]
+    if not assistants:
+        return turns, unlocated
+    extents = _extents([(s.start, s.end, s[2:]) for s in rendering.spans], len(messages), len(text))
+    finder = _Finder(source)
+    shape: Hashable = _context_key(source)
+    shaped = 0
+    for index in assistants:
+        for message in messages[shaped : index + 1]:
+            shape = hash((shape, _shape(message, finder.constants)))
+        shaped = index + 1
+        extent = extents[index]
+        is_last = index == len(messages) - 1
+        if rendering.continued and is_last:
+            place = finder.start_only(text, index, extent)
+            if place.reason:
+                unlocated[index] = place.reason
+            else:
+                turns.append(Turn(index, extent.before + place.start, len(text), False))
+            continue
+        key = (
+            shape,
+            text[extent.before : extent.first],
+            text[extent.last : extent.after],
+            extent.shown,
+            is_last and rendering.add_generation_prompt,
+        )
+        place_or_none = _places.get(key)
+        if place_or_none is None or not text.startswith(place_or_none.opening, extent.before):
+            place = finder.place(text, index, extent)
+            _places.put(key, place)
+        else:
+            place = place_or_none
+        if place.absent:
+            continue
+        if place.reason:
+            unlocated[index] = place.reason
+        else:
+            anchor = extent.last if extent.shown else extent.before
+            turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
+    return turns, unlocated
+
+
+def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list[_Extent]:
+    """Return the extent of each message; headers' fields do not count as text of a message."""
+    first = [-1] * count
+    last = [-1] * count
+    starts: list[tuple[int, int]] = []
+    for start, end, (message, path) in spans:
+        starts.append((start, message))
+        if path and path[0] in HEADER_FIELDS:
+            continue
+        if first[message] < 0:
+            first[message] = start
+        last[message] = end
+    result = []
+    before = 0
+    position = 0
+    for index in range(count):
+        shown = first[index] >= 0
+        # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
+        end_of_text = last[index] if shown else before
+        while position < len(starts) and (starts[position][1] <= index or starts[position][0] < end_of_text):
+            position += 1
+        after = starts[position][0] if position < len(starts) else length
+        result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
+        before = max(before, end_of_text)
+    return result
+
+
+class _Finder:
+    """Finds turns by rendering prefixes; each prefix is rendered once."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.constants = _constants(source.template)
+        self._prefixes: dict[tuple[int, bool], tuple[str, list[SpanTuple]] | None] = {}
+
+    def prefix(self, count: int, prompt: bool) -> tuple[str, list[SpanTuple]] | None:
+        """Render the first ``count`` messages; None where the template refuses."""
+        key = (count, prompt)
+        if key not in self._prefixes:
+            try:
+                self._prefixes[key] = self.source.pieces(self.source.messages[:count], prompt)
+            except RenderError:
+                self._prefixes[key] = None
+        return self._prefixes[key]
+
+    def place(self, text: str, index: int, extent: _Extent) -> _Place:
+        """Find the turn of message ``index``."""
+        without, with_ = self.prefix(index, False), self.prefix(index + 1, False)
+        if not extent.shown and with_ is not None and without is not None and with_[0] == without[0]:
+            return _Place("", 0, 0, False, absent=True)
+        start = self._start(text, index, extent)
+        if isinstance(start, str):
+            return _Place("", 0, 0, False, start)
+        anchor = max(extent.last if extent.shown else start, start)
+        end, closed = self._end(text, index, start, anchor, extent.after)
+        base = extent.last if extent.shown else extent.before
+        return _Place(text[extent.before : start], start - extent.before, end - base, closed)
+
+    def start_only(self, text: str, index: int, extent: _Extent) -> _Place:
+        """Find where the turn of message ``index`` starts."""
+        start = self._start(text, index, extent)
+        if isinstance(start, str):
+            return _Place("", 0, 0, False, start)
+        return _Place("", start - extent.before, 0, False)
+
+    def _start(self, text: str, index: int, extent: _Extent) -> int | str:
+        prompt = self.prefix(index, True)
+        if prompt is not None and text.startswith(prompt[0]) and prompt[0]:
+            return len(prompt[0])
+        gap = text[extent.before : extent.first]
+        if prompt is not None:
+            # What the prompt shows behind the text of the messages before it, header included.
+            own = _extents([s for s in prompt[1] if s[2][0] >= 0], index, len(prompt[0]))
+            behind = max((e.last for e in own if e.shown), default=0)
+            tail = prompt[0][behind:]
+            if tail and gap.startswith(tail):
+                return extent.before + len(tail)
+        header = self._generation_prompt(index)
+        if header is None:
+            return "the template gives no generation prompt to look for"
+        found = gap.rfind(header) if header else -1
+        if found >= 0:
+            return extent.before + found + len(header)
+        if not header and extent.shown:
+            return extent.first
+        # The prompt may open more than the turn shows (a reasoning block): its longest part that the gap ends with.
+        for cut in reversed(_boundaries(header)):
+            if header[:cut].strip() and gap.endswith(header[:cut]):
+                return extent.before + len(gap)
+        for cut in reversed(_boundaries(header)):
+            found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
+            if found >= 0:
+                return extent.before + found + cut
+        return f"the generation prompt {header!r} does not stand before its text"
+
+    def _generation_prompt(self, index: int) -> str | None:
+        """Return what ``add_generation_prompt`` adds behind messages like those before ``index``."""
+        for count in (index, index + 1, len(self.source.messages)):
+            with_, without = self.prefix(count, True), self.prefix(count, False)
+            if with_ is None or without is None:
+                continue
+            if with_[0].startswith(without[0]):
+                return with_[0][len(without[0]) :]
+            common = _common(without[0], with_[0])
+            if len(with_[0]) > common:
+                return with_[0][common:]
+        return None
+
+    def _end(self, text: str, index: int, start: int, anchor: int, after: int) -> tuple[int, bool]:
+        """Return where the turn ends, and whether an end token closes it; ``anchor`` is its last character."""
+        own = self.prefix(index + 1, False)
+        tail = None if own is None else self._tail(text, index, own, anchor, empty=anchor == start)
+        if tail is None:  # the template refuses the conversation up to here: only its usual end can be looked for
+            usual = _usual_end(self.source.template, self.source)
+            found = text.find(usual, anchor, after) if usual else -1
+            return (found + len(usual), True) if found >= 0 else (anchor, False)
+        rest = text[anchor:after]
+        size = len(tail) if rest.startswith(tail) else _common(tail, rest)
+        end = anchor + len(tail[:size].rstrip())
+        end = self._cut_at_special(text, anchor, end)
+        return end, end > anchor and self._closes(text[anchor:end])
+
+    def _tail(
+        self, text: str, index: int, own: tuple[str, list[SpanTuple]], anchor: int, *, empty: bool
+    ) -> str | None:
+        """What the template prints behind the last character of message ``index`` for good.
+
+        Templates may print an end-of-text token only where no generation prompt is asked for; what both renderings
+        print is the turn's, unless that is nothing.
+        """
+        prefix, spans = own
+        extent = _extents([s for s in spans if s[2][0] >= 0], index + 1, len(prefix))[index]
+        if extent.shown and not empty:
+            place = extent.last
+        elif prefix.startswith(text[:anchor]):
+            place = anchor
+        else:
+            return None
+        prompted = self.prefix(index + 1, True)
+        if prompted is not None:
+            common = _common(prefix, prompted[0])
+            if prefix[place:common].strip():
+                return prefix[place:common]
+        return prefix[place:]
+
+    def _cut_at_special(self, text: str, anchor: int, end: int) -> int:
+        """Where special tokens are known, a turn ends with the last of them."""
+        ends = [
+            text.rfind(token, anchor, end) + len(token)
+            for token in self.source.special_tokens
+            if token and text.rfind(token, anchor, end) >= 0
+        ]
+        return max(ends, default=end)
+
+    def _closes(self, tail: str) -> bool:
+        if any(tail.endswith(token) for token in self.source.special_tokens if token):
+            return True
+        usual = _usual_end(self.source.template, self.source)
+        if usual and tail.endswith(usual):
+            return True
+        markers = _MARKER.findall(tail)
+        return bool(markers) and tail.endswith(markers[-1]) and not _closes_block(markers[-1])
+
+
+def _usual_end(template: str, source: Source) -> str:
+    """Return what the template closes a plain answer with, or nothing."""
+    key = ("usual end", template, source.special_tokens)
+    kept = _places.get(key)
+    if kept is None:
+        end = ""
+        for parts in (False, True):
+            messages = []
+            for index, role in enumerate(("user", "assistant")):
+                content: Any = traced_whole("x", (index, ("content",)))
+                messages.append({"role": role, "content": [{"type": "text", "text": content}] if parts else content})
+            try:
+                text, spans = source.pieces(messages, False)
+                prompted = source.pieces(messages, True)[0]
+            except RenderError:
+                continue
+            last = max((s[1] for s in spans if s[2][0] == 1), default=-1)
+            if last >= 0:
+                end = (text[last : _common(text, prompted)].strip() or text[last:]).strip()
+                break
+        kept = _Place(end, 0, 0, False)
+        _places.put(key, kept)
+    return kept.opening
+
+
+def _closes_block(marker: str) -> bool:
+    """Whether a marker looks like the end of a block inside a turn: ``</tool_call>``, ``<|tool_call_end|>``."""
+    if marker == "</s>":
+        return False
+    name = marker.lower()
+    return name.startswith("</") or ("call" in name and "end" in name) or name.endswith(("_end|>", "▁end｜>"))
+
+
+def _common(one: str, other: str) -> int:
+    """Return the length of the common start of two texts, not ending inside a marker."""
+    size = min(len(one), len(other))
+    if one[:size] != other[:size]:
+        low, high = 0, size
+        while low < high:
+            middle = (low + high + 1) // 2
+            if one[:middle] == other[:middle]:
+                low = middle
+            else:
+                high = middle - 1
+        size = low
+    window = max(0, size - 64)
+    for text in (one, other):
+        for marker in _MARKER.finditer(text, window, min(len(text), size + 64)):
+            if marker.start() < size < marker.end():
+                size = marker.start()
+    return size
+
+
+def _boundaries(header: str) -> list[int]:
+    """Return where a generation prompt may be cut: after markers and line breaks."""
+    cuts = {m.end() for m in _MARKER.finditer(header)} | {i + 1 for i, c in enumerate(header) if c == "\n"}
+    return sorted(cuts | {len(header)})
+
+
+# What a place depends on
+
+
+def _context_key(source: Source) -> Hashable:
+    variables = tuple(
+        sorted((key, repr(value)) for key, value in source.variables.items() if key not in ("tools", "documents"))
+    )
+    tools = source.variables.get("tools")
+    return hash((source.template, variables, None if tools is None else len(tools), source.special_tokens))
+
+
+def _shape(value: Any, constants: re.Pattern[str] | None) -> Hashable:
+    """Return what of a message a template may decide by, other than printing it."""
+    if isinstance(value, str):
+        found = frozenset(constants.findall(value)) if constants else None
+        return (bool(value), bool(value.strip()), value[:1].isspace(), value[-1:].isspace(), found)
+    if isinstance(value, dict):
+        return tuple(
+            (key, item if key in ("role", "type", "name") else _shape(item, constants)) for key, item in value.items()
+        )
+    if isinstance(value, (list, tuple)):
+        return tuple(_shape(item, constants) for item in value)
+    return (type(value).__name__, value if isinstance(value, bool) else None)
+
+
+@functools.lru_cache(maxsize=256)
+def _constants(template: str) -> re.Pattern[str] | None:
+    """Return a pattern of the strings that the template compares text with or looks for in it."""
+    tree = compile_template(template).environment.parse(template)
+    found: set[str] = set()
+    for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
+        parts: list[Any] = []
+        if isinstance(node, nodes.Compare):
+            parts = [node.expr, *(operand.expr for operand in node.ops)]
+        elif isinstance(node, (nodes.Call, nodes.Filter, nodes.Test)):
+            parts = list(node.args)
+        for part in parts:
+            found.update(c.value for c in part.find_all(nodes.Const) if isinstance(c.value, str))
+            if isinstance(part, nodes.Const) and isinstance(part.value, str):
+                found.add(part.value)
+    words = sorted((c for c in found if c.strip() and not c.isidentifier()), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, words))) if words else None
+
+
+class _Places:
+    """A bounded map; safe for threads, and a child process starts with a lock of its own."""
+
+    def __init__(self, size: int) -> None:
+        self._items: OrderedDict[Hashable, _Place] = OrderedDict()
+        self._size = size
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable) -> _Place | None:
+        return self._items.get(key)
+
+    def put(self, key: Hashable, place: _Place) -> None:
+        with self._lock:
+            self._items[key] = place
+            while len(self._items) > self._size:
+                self._items.popitem(last=False)
+
+
+_places = _Places(_PLACES_KEPT)
