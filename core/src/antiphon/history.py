@@ -21,8 +21,11 @@ from antiphon.folded import FoldedMessages, unfolded_message, with_equal_fields
 from antiphon.rows import (
     device_of,
     map_rows,
+    members,
+    message_cell,
     message_fields,
     row_cells,
+    row_of,
     rows_of,
     stack_rows,
 )
@@ -167,7 +170,11 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
                 f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
             )
         dim = self._dim(dim)
-        return self._grown(history.unsqueeze(dim), dim, inplace)
+        if dim < self.ndim - 1:
+            return self._grown(rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace)
+        # One message to each conversation: no need to make tensordicts of them.
+        rows = _single_messages(history._tensordict)
+        return self._grown(rows, history.device, dim, inplace)
 
     def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
         """Adds the elements of `history` along `dim` (0: the first, which is time for one conversation).
@@ -184,7 +191,7 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
                 "The new history to extend must have as many dimensions as self; "
                 f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
             )
-        return self._grown(history, self._dim(dim), inplace)
+        return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
 
     def _dim(self, dim: int) -> int:
         if not -self.ndim <= dim < self.ndim:
@@ -193,18 +200,21 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             )
         return dim % self.ndim
 
-    def _grown(self, other: History, dim: int, inplace: bool) -> Self:
+    def _grown(self, rows: Any, device: torch.device | None, dim: int, inplace: bool) -> Self:
         if inplace and self.is_locked:
             raise ContainerError("this History is locked: unlock_() it or pass inplace=False")
-        device = self.device
-        if device != other.device:
-            other = other.copy().clear_device_() if device is None else other.to(device)
-        grown = _joined(rows_of(self._tensordict), rows_of(other._tensordict), self.ndim - dim - 1)
-        td = stack_rows(_equal_rows(grown, self.ndim - 1), self.ndim - 1, device)
+        depth = self.ndim - 1
+        grown = _joined(rows_of(self._tensordict), rows, depth - dim, self.device)
+        td = stack_rows(_equal_rows(grown, depth), depth, self.device)
         if not inplace:
-            return type(self)._from_tensordict(td)  # type: ignore[no-any-return]
+            return self._made(td)
         self.__dict__["_tensordict"] = td
         return self
+
+    @classmethod
+    def _made(cls, td: Any) -> Self:
+        history: Self = cls._from_tensordict(td)
+        return history
 
     def fork(self, at: int, n: int | None = None) -> Self:
         """A conversation that starts as this one does and can go its own way.
@@ -224,9 +234,9 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
         depth = self.ndim - 1
         rows = map_rows(self._tensordict, cut)
         if n is None:
-            return type(self)._from_tensordict(stack_rows(rows, depth, self.device))  # type: ignore[no-any-return]
+            return self._made(stack_rows(rows, depth, self.device))
         branches = [map_rows(self._tensordict, cut) for _ in range(n)]
-        return type(self)._from_tensordict(stack_rows(branches, depth + 1, self.device))  # type: ignore[no-any-return]
+        return self._made(stack_rows(branches, depth + 1, self.device))
 
     # Shapes of ragged batches, where tensordict has no answer or a wrong one
 
@@ -255,8 +265,7 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             raise ContainerError(
                 "a ragged History cannot be unbound along time: unbind its conversations first"
             )
-        make = type(self)._from_tensordict
-        return tuple(make(td) for td in self._tensordict.unbind(dim))
+        return tuple(self._made(td) for td in self._tensordict.unbind(dim))
 
     def reshape(self, *shape: Any) -> Self:
         """As tensors do; the messages of a ragged batch can be flattened, its leading dimensions reshaped.
@@ -266,12 +275,12 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
         """
         size = _shape(shape)
         if not self.is_ragged:
-            return type(self)._from_tensordict(self._tensordict.reshape(size))  # type: ignore[no-any-return]
+            return self._made(self._tensordict.reshape(size))
         rows = map_rows(self._tensordict, lambda row: row, flat=True)
         cells = [cell for row in rows for cell in row_cells(row)] if len(size) == 1 else []
         if len(size) == 1 and size[0] in (-1, len(cells)):
             td = FoldedMessages.fold(with_equal_fields(cells), self.device)
-            return type(self)._from_tensordict(td)  # type: ignore[no-any-return]
+            return self._made(td)
         lead = list(size[:-1])
         if lead.count(-1) == 1:
             known = -math.prod(lead)
@@ -283,13 +292,13 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             )
         for length in reversed(lead[1:]):
             rows = [rows[i : i + length] for i in range(0, len(rows), length)]
-        return type(self)._from_tensordict(stack_rows(rows, len(lead), self.device))  # type: ignore[no-any-return]
+        return self._made(stack_rows(rows, len(lead), self.device))
 
     def view(self, *shape: Any) -> Any:
         """As `reshape`, which for a History copies no message either."""
         if self.is_ragged:
             return self.reshape(*shape)
-        return type(self)._from_tensordict(self._tensordict.view(*shape))
+        return self._made(self._tensordict.view(*shape))
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Joins dimensions into one, those of a ragged batch too."""
@@ -327,7 +336,7 @@ def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
         entries = {name: field_entry(name, value, size, device) for name, value in fields.items()}
         _tensorclass_init(self, **entries, batch_size=size, device=device)
     else:
-        made = type(self)._from_tensordict(_storage(fields, size, device))
+        made = self._made(_storage(fields, size, device))
         for name, value in made.__dict__.items():
             object.__setattr__(self, name, value)
     if options["names"] is not None:
@@ -396,21 +405,24 @@ def _map_nested(rows: Any, depth: int, function: Any) -> Any:
     return function(rows) if depth == 0 else [_map_nested(row, depth - 1, function) for row in rows]
 
 
-def _joined(rows: Any, others: Any, above: int) -> Any:
+def _joined(rows: Any, others: Any, above: int, device: torch.device | None) -> Any:
     """Two nested row lists joined along the dimension that has `above` dimensions after it."""
     if above == 0 and not isinstance(rows, list):
-        cells = row_cells(rows) + row_cells(others)
-        if all(type(cell) is dict for cell in cells):
-            cells = with_equal_fields(cells)
-        return FoldedMessages.fold(cells, device_of(rows))
-    depth = _depth(rows)
-    if depth == above:
-        return [*rows, *others]
+        return row_of(row_cells(rows) + row_cells(others), device)
+    if _depth(rows) == above:
+        return [*rows, *_map_nested(others, _depth(others), lambda row: row_of(row_cells(row), device))]
     if len(rows) != len(others):
-        raise ContainerError(
-            f"the batch has {len(rows)} conversations, what is added to it has {len(others)}"
-        )
-    return [_joined(row, other, above) for row, other in zip(rows, others, strict=True)]
+        raise ContainerError(f"the batch has {len(rows)} conversations, what is added to it has {len(others)}")
+    return [_joined(row, other, above, device) for row, other in zip(rows, others, strict=True)]
+
+
+def _single_messages(td: Any) -> Any:
+    """The rows of a batch of messages as conversations of one message each."""
+    if td.ndim == 0:
+        return row_of([message_cell(td)], td.device)
+    if td.ndim == 1:
+        return [row_of([cell], td.device) for cell in row_cells(td)]
+    return [_single_messages(member) for member in members(td)]
 
 
 def _depth(rows: Any) -> int:

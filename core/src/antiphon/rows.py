@@ -13,7 +13,7 @@ import torch
 from tensordict import LazyStackedTensorDict, is_non_tensor
 
 from antiphon.errors import ContainerError
-from antiphon.folded import FoldedMessages
+from antiphon.folded import FoldedMessages, with_equal_fields
 
 
 def device_of(td: Any) -> torch.device | None:
@@ -74,20 +74,34 @@ def row_cells(row: Any) -> list[Any]:
         cells = row.folded_cells
         if cells is not None:
             return cells
-        return [cell if type(cell) is dict else _cell(cell) for cell in row._cells]
-    return [_cell(member) for member in members(row)]
+        return [cell if type(cell) is dict else message_cell(cell) for cell in row._cells]
+    return [message_cell(member) for member in members(row)]
 
 
-def _cell(td: Any) -> Any:
+def row_of(cells: list[Any], device: torch.device | None = None) -> FoldedMessages:
+    """A row of `row_cells`."""
+    if all(type(cell) is dict for cell in cells):
+        cells = with_equal_fields(cells)
+    else:
+        cells = [cell if type(cell) is dict or cell.device == device else _moved(cell, device) for cell in cells]
+    row: FoldedMessages = FoldedMessages.fold(cells, device)
+    return row
+
+
+def _moved(td: Any, device: torch.device | None) -> Any:
+    return td.copy().clear_device_() if device is None else td.to(device)
+
+
+def message_cell(td: Any) -> Any:
+    """A message as a dict of plain values, or as it is where it holds something else (a Content, a tensor)."""
     fields = message_fields(td)
-    # A Content, a tensor: kept as the tensordict has it.
-    return td if any(hasattr(value, "batch_size") for value in fields.values()) else fields
+    return td if any(isinstance(v, torch.Tensor) or hasattr(v, "batch_size") for v in fields.values()) else fields
 
 
 def message_fields(td: Any) -> dict[str, Any]:
     """The fields of the storage of one message, [], as plain values (a nested tensorclass stays one)."""
     fields = {}
-    for key in td.keys():
+    for key in list(td.keys()):
         value = td._get_str(key, None)
         if is_non_tensor(value):
             value = value.tolist() if isinstance(value, LazyStackedTensorDict) else value.data
