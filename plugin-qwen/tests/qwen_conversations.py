@@ -8,6 +8,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+Conversation = tuple[list[dict[str, Any]], list[dict[str, Any]] | None, dict[str, Any]]
+"""Messages, tools, and what else a template is given."""
+
 TEXTS = (
     "",
     "Hi.",
@@ -134,9 +137,7 @@ def some_message(rng: Random, odd: float) -> dict[str, Any]:
             message["tool_calls"] = some_calls(rng, odd)
         if rng.random() < 0.35:
             key = rng.choice(("reasoning_content", "reasoning_content", "reasoning", "thinking"))
-            message[key] = (
-                rng.choice(ODD_VALUES) if rng.random() < odd else rng.choice(REASONINGS)
-            )
+            message[key] = rng.choice(ODD_VALUES) if rng.random() < odd else rng.choice(REASONINGS)
     elif role == "tool" and rng.random() < 0.5:
         message |= {"name": "f", "tool_call_id": "call00001"}
     elif rng.random() < odd:
@@ -154,7 +155,7 @@ def some_schema(rng: Random, odd: float) -> Any:
     schema: dict[str, Any] = {}
     extras = {
         "type": rng.choice(("string", "integer", ["string", "null"], None)),
-        "description": rng.choice(("City name", "  padded \n", "数 <b> & \"q\"", None, 5)),
+        "description": rng.choice(("City name", "  padded \n", '数 <b> & "q"', None, 5)),
         "enum": ["a", 1, None],
         "default": rng.choice(ARGUMENT_VALUES),
         "minimum": 1,
@@ -192,10 +193,8 @@ def some_tool(rng: Random, odd: float) -> dict[str, Any]:
     return {"type": "function", "function": tool}
 
 
-def some_conversation(
-    rng: Random,
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None, dict[str, Any]]:
-    """Return (messages, tools, template arguments); two of three conversations are well formed."""
+def some_conversation(rng: Random) -> Conversation:
+    """Return a random conversation; two of three are well formed."""
     odd = rng.choice((0.0, 0.0, 0.12))
     messages = [some_message(rng, odd) for _ in range(rng.randint(0 if odd else 1, 6))]
     if messages and rng.random() < 0.4:

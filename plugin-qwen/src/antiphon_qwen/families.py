@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from antiphon.errors import PluginError
 from antiphon.families import ModelFamily
@@ -13,11 +13,11 @@ from antiphon.families import ModelFamily
 class QwenFamily(ModelFamily):
     """A dialect whose template is a file of this package with a few texts exchanged.
 
-    Revisions of one dialect often differ in a sentence. Such a revision names the file of the dialect and what
-    it changes there; the result is a complete template of its own.
+    Revisions of one dialect often differ in a sentence. Such a revision names the file of the
+    dialect and what it changes there; the result is a complete template of its own.
 
     Attributes:
-        edits: Pairs (text in the file, text in its place); each text occurs there exactly once.
+        edits: Pairs (text in the file, text in its place); each text stands there exactly once.
     """
 
     edits: tuple[tuple[str, str], ...] = ()
@@ -36,67 +36,430 @@ def _edited(source: str, edits: tuple[tuple[str, str], ...], name: str) -> str:
     for old, new in edits:
         if source.count(old) != 1:
             raise PluginError(
-                f"The template of {name!r} can't be made: {old!r} must stand exactly once in its file."
+                f"The template of {name!r} can't be made: {old!r} must stand in its file once."
             )
         source = source.replace(old, new)
     return source
 
 
-_COMMON = {
-    "line": "qwen",
-    "end_tokens": ("<|im_end|>", "<|endoftext|>"),
-}
+def _ids(pattern: str, sizes: str = "") -> tuple[str, ...]:
+    """Return hub names of the organisation: the pattern with each size in place of ``*``."""
+    return tuple(f"Qwen/{pattern.replace('*', size)}" for size in sizes.split() or [""])
 
 
-def _template(file: str) -> str:
-    return f"antiphon_qwen:templates/{file}.jinja"
+def _named(start: str, *, without: str = "") -> tuple[str, ...]:
+    """Return the pattern of names that begin so; another line's or task's name rules one out."""
+    others = "deepseek|hermes|openbuddy|omni|asr|aligner|captioner|tts|rerank|embed|guard|prm"
+    other = f"{others}|{without}" if without else others
+    return (rf"^(?:qwen[-_]{{1,2}})?{start}(?!.*(?:{other})).*",)
+
+
+# The first three are in every ChatML vocabulary, so that Qwen 1.5 and 2 can't be told by them.
+_CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+_VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_V25 = (*_CHATML, *_VISION, "<tool_call>", "</tool_call>", "<|fim_prefix|>")
+_V3 = (*_V25, "<tool_response>", "</tool_response>", "<think>", "</think>")
+_V35 = (*_V3, "<|audio_start|>", "<|audio_pad|>", "<tts_pad>")
+_DEEPSEEK = ("<｜User｜>", "<｜Assistant｜>")
+
+_Family = partial(QwenFamily, line="qwen", end_tokens=("<|im_end|>", "<|endoftext|>"))
+_Early = partial(_Family, excluded_tokens=("<tool_call>", "<tool_response>", *_DEEPSEEK))
+_Qwen25 = partial(_Family, required_tokens=_V25, excluded_tokens=("<tool_response>", *_DEEPSEEK))
+_Qwen3 = partial(_Family, required_tokens=_V3, excluded_tokens=("<|audio_start|>", *_DEEPSEEK))
+_Qwen35 = partial(_Family, required_tokens=_V35, excluded_tokens=_DEEPSEEK)
+
+
+def _file(name: str) -> str:
+    return f"antiphon_qwen:templates/{name}.jinja"
+
+
+def _grammar(name: str) -> str:
+    return f"antiphon_qwen.grammars:{name}"
 
 
 _HELPFUL = "You are a helpful assistant."
 _CREATED = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
-_STEP_BY_STEP = (
+_STEPS = (
     "You are a helpful and harmless assistant. You are Qwen developed by Alibaba. "
     "You should think step-by-step."
 )
 _BOXED = r"Please reason step by step, and put your final answer within \\boxed{}."
-_JSON_UNLESS_TEXT = "value | string if value is string else value | tojson"
-_TEXT_UNLESS_LIST = (
-    "value | tojson if value is iterable and value is not string else value | string"
-)
+_THINKING_UNLESS_OFF = r"'<think>\n\n</think>\n\n' if enable_thinking is false else '<think>\n'"
+_OFF_UNLESS_THINKING = r"'<think>\n' if enable_thinking is true else '<think>\n\n</think>\n\n'"
+_JSON_IF_LIST = "value | tojson if value is iterable and value is not string else value | string"
+_JSON_IF_NOT_TEXT = "value | string if value is string else value | tojson"
+
+_ROLES = "Messages with a role that the template does not know are dropped without a word."
+_TEXT_ONLY = "Content in parts is refused."
+_SILENT_PARTS = "Content in parts is dropped without a word."
+_NO_CALLS = "Tools and tool calls are not printed; a tool's message has a turn of its own."
+_NULL = "Content None is refused in an assistant's turn without calls."
+_TWICE = "String arguments are encoded as JSON a second time."
+_BARE_NAME = "A tool's name is printed as it is, so that a quote in it breaks the JSON."
+_LAST_CLOSER = "Without reasoning_content, text that speaks of </think> is split at the last one."
+_FALSE_BLOCK = "The last turn has an empty reasoning block even with thinking off."
+_NO_STRINGS = "String arguments are refused."
+_PYTHON_VALUES = "True, False and None are written as Python writes them."
+_HEADLESS = "Tool results that come first stand in no turn."
 
 FAMILIES = (
-    QwenFamily(name="qwen1.5", template=_template("qwen1.5"), line="qwen"),
-    QwenFamily(name="qwen2", template=_template("qwen2"), line="qwen"),
-    QwenFamily(name="qwen2-base", template=_template("qwen2"), line="qwen", edits=((_HELPFUL, _HELPFUL[:-1]),)),
-    QwenFamily(name="qwen2.5", template=_template("qwen2.5"), line="qwen"),
-    QwenFamily(name="qwen2.5-base", template=_template("qwen2.5"), line="qwen", edits=((_CREATED, _HELPFUL),)),
-    QwenFamily(name="qwen2.5-math", template=_template("qwen2.5"), line="qwen", edits=((_CREATED, _BOXED),)),
-    QwenFamily(name="qwq-preview", template=_template("qwen2.5"), line="qwen", edits=((_CREATED, _STEP_BY_STEP),)),
-    QwenFamily(name="qwq", template=_template("qwq"), line="qwen"),
-    QwenFamily(name="qwen2.5-vl", template=_template("qwen2.5-vl"), line="qwen"),
-    QwenFamily(name="qvq", template=_template("qwen2.5-vl"), line="qwen", edits=((_HELPFUL, _STEP_BY_STEP),)),
-    QwenFamily(name="qwen3", template=_template("qwen3"), line="qwen"),
-    QwenFamily(name="qwen3-first", template=_template("qwen3"), line="qwen", edits=(
-        ("set content = message.content if message.content is string else ''", "set content = message.content"),
-        ("said is string and not (", "not ("),
-        ("set given = message.reasoning_content is string", "set given = message.reasoning_content is defined and message.reasoning_content is not none"),
-    )),
-    QwenFamily(name="qwen3-instruct-2507", template=_template("qwen3-instruct-2507"), line="qwen"),
-    QwenFamily(name="qwen3-thinking-2507", template=_template("qwen3"), line="qwen", edits=(
-        (r"'<think>\n\n</think>\n\n' if enable_thinking is false else ''", r"'<think>\n'"),)),
-    QwenFamily(name="qwen3-coder", template=_template("qwen3-coder"), line="qwen"),
-    QwenFamily(name="qwen3-coder-next", template=_template("qwen3-coder"), line="qwen", edits=(
-        (_TEXT_UNLESS_LIST, _JSON_UNLESS_TEXT),
-        (r"'<|im_start|>user\n'", "'<|im_start|>user'"),
-        (r"'<tool_response>\n'", r"'\n<tool_response>\n'"),
-        (r"'\n</tool_response>\n'", r"'\n</tool_response>'"),
-    )),
-    QwenFamily(name="qwen3-vl", template=_template("qwen3-vl"), line="qwen"),
-    QwenFamily(name="qwen3.5", template=_template("qwen3.5"), line="qwen"),
-    QwenFamily(name="qwen3.5-nothink", template=_template("qwen3.5"), line="qwen", edits=(
-        (r"'<think>\n\n</think>\n\n' if enable_thinking is false else '<think>\n'", r"'<think>\n' if enable_thinking is true else '<think>\n\n</think>\n\n'"),)),
-    QwenFamily(name="qwen3.6", template=_template("qwen3.5"), line="qwen", edits=(
-        (_TEXT_UNLESS_LIST, _JSON_UNLESS_TEXT),
-        ("set kept = loop", "set kept = preserve_thinking is true or loop"),
-    )),
+    _Early(
+        name="qwen1.5",
+        template=_file("qwen1.5"),
+        grammar=_grammar("QWEN15"),
+        digests=("7a2fad4301dcce93b13747dfd6ee5fa696dc12de86b85b86344bea8f649022b3",),
+        name_patterns=_named(r"(?:code)?qwen-?1[._]5"),
+        notes=(
+            "The last message has no end token unless a generation prompt is asked for.",
+            "There is no generation prompt after an assistant's message.",
+            _TEXT_ONLY,
+            _NO_CALLS,
+        ),
+    ),
+    _Early(
+        name="qwen2",
+        template=_file("qwen2"),
+        grammar=_grammar("QWEN2"),
+        digests=(
+            "793202280c0910ab26bc6eb57c8212c2417324c6d8c4efd0d10d59092ab3e3eb",
+            "620301d9f9807b09de932b3aa265b9e274f05a44696ecd8b911e30660f699d29",
+        ),
+        model_ids=(
+            *_ids("CodeQwen1.5-7B-Chat"),
+            *_ids("Qwen1.5-*-Chat", "0.5B 1.8B 4B 7B 14B 32B 72B 110B MoE-A2.7B"),
+            *_ids("Qwen2-*-Instruct", "0.5B 1.5B 7B 57B-A14B 72B"),
+            *_ids("Qwen2-*", "57B-A14B 72B Audio-7B Audio-7B-Instruct"),
+        ),
+        name_patterns=_named(r"qwen-?2(?![._]?\d)", without="vl"),
+        notes=(_TEXT_ONLY, _NO_CALLS),
+    ),
+    _Early(
+        name="qwen2-base",
+        template=_file("qwen2"),
+        edits=((_HELPFUL, _HELPFUL.removesuffix(".")),),
+        grammar=_grammar("QWEN2_BASE"),
+        digests=("af9c0233881b083b52ff773580215222b5440ac3d0beeeca99b76329b048f8db",),
+        model_ids=(
+            *_ids("Qwen1.5-*", "0.5B 1.8B 4B 7B 14B 32B 72B MoE-A2.7B"),
+            *_ids("Qwen2-*", "0.5B 1.5B 7B"),
+        ),
+        variant_of="qwen2",
+        notes=(_TEXT_ONLY, _NO_CALLS),
+    ),
+    _Qwen25(
+        name="qwen2.5",
+        template=_file("qwen2.5"),
+        grammar=_grammar("QWEN25"),
+        digests=(
+            "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
+            "93ece0037c37d0800706044ae1de4bd72a4c1525df8245af7802f5f9d214cef8",
+        ),
+        model_ids=(
+            *_ids("Qwen2.5-*-Instruct", "0.5B 1.5B 3B 7B 14B 32B 72B"),
+            *_ids("Qwen2.5-Coder-*-Instruct", "0.5B 1.5B 3B 7B 14B 32B"),
+            *_ids("Qwen2.5-Coder-*", "1.5B 7B"),
+        ),
+        name_patterns=_named(r"qwen-?2[._]?5(?!\d)", without="math|vl|1m"),
+        arguments="mapping",
+        notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
+    ),
+    _Qwen25(
+        name="qwen2.5-base",
+        template=_file("qwen2.5"),
+        edits=((_CREATED, _HELPFUL),),
+        grammar=_grammar("QWEN25_BASE"),
+        digests=("44d5f08f3f72b837eaad09f13a54c1f9f4eb58d75240334548b7fd52a5437fa5",),
+        model_ids=(
+            *_ids("Qwen2.5-*", "0.5B 1.5B 3B 7B 14B 32B 72B 7B-Instruct-1M 14B-Instruct-1M"),
+            *_ids("Qwen2.5-Coder-*", "0.5B 3B 14B 32B"),
+            *_ids("Qwen3-Embedding-*", "4B 8B"),
+        ),
+        name_patterns=_named(r"qwen-?2[._]?5-\d+b-instruct-1m"),
+        arguments="mapping",
+        variant_of="qwen2.5",
+        notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
+    ),
+    _Qwen25(
+        name="qwen2.5-math",
+        template=_file("qwen2.5"),
+        edits=((_CREATED, _BOXED),),
+        grammar=_grammar("QWEN25_MATH"),
+        digests=("c564d12c9977b8942423753b0c409a11f50142508ced170e9fe1c2f5b803cf70",),
+        model_ids=_ids("Qwen2.5-Math-*", "1.5B 1.5B-Instruct 7B 7B-Instruct RM-72B"),
+        name_patterns=_named(r"qwen-?2[._]?5[-_]math"),
+        arguments="mapping",
+        notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
+    ),
+    _Family(
+        name="qwen2.5-vl",
+        template=_file("qwen2.5-vl"),
+        grammar=_grammar("QWEN25_VL"),
+        required_tokens=(*_CHATML, *_VISION),
+        excluded_tokens=("<tool_response>", *_DEEPSEEK),
+        digests=("a0bc6f6fc7a29a80017a433e8f03a1cc1236e838a944a2d034295a60c4f2fddb",),
+        model_ids=(
+            *_ids("Qwen2-VL-*-Instruct", "2B 7B 72B"),
+            *_ids("Qwen2.5-VL-*-Instruct", "3B 7B 32B 72B"),
+        ),
+        name_patterns=_named(r"qwen-?2(?:[._]?5[-_]?vl|-?vl.*instruct)"),
+        notes=(_NO_CALLS,),
+    ),
+    _Family(
+        name="qvq",
+        template=_file("qwen2.5-vl"),
+        edits=((_HELPFUL, _STEPS),),
+        grammar=_grammar("QVQ"),
+        required_tokens=(*_CHATML, *_VISION),
+        excluded_tokens=("<tool_response>", *_DEEPSEEK),
+        digests=("4398b8ff490c9a35a9ff80762cf4e19713804efb1bfd18555d93711d4a3cf222",),
+        model_ids=_ids("QVQ-72B-Preview"),
+        name_patterns=_named("qvq"),
+        variant_of="qwen2.5-vl",
+        notes=(_NO_CALLS,),
+    ),
+    _Family(
+        name="qwq",
+        template=_file("qwq"),
+        grammar=_grammar("QWQ"),
+        required_tokens=_V25,
+        excluded_tokens=_DEEPSEEK,
+        digests=("16488ad69d85833e5f66c50174f39834b688343337e9337f018deaa21b354117",),
+        model_ids=_ids("QwQ-32B"),
+        name_patterns=_named("qwq", without="preview"),
+        arguments="mapping",
+        notes=(
+            "reasoning_content is not printed; what was thought stands in the content.",
+            "Tools without a system message leave two empty lines at the start of the turn.",
+            "A turn that is not the last is cut after its last </think>.",
+            _TEXT_ONLY,
+            _NULL,
+            _TWICE,
+            _BARE_NAME,
+            _ROLES,
+        ),
+    ),
+    _Qwen25(
+        name="qwq-preview",
+        template=_file("qwen2.5"),
+        edits=((_CREATED, _STEPS),),
+        grammar=_grammar("QWQ_PREVIEW"),
+        digests=("8523238ee7675c71ff297fb3bf4c48da234104b209663a3f63e7eeeef4ca7685",),
+        model_ids=_ids("QwQ-32B-Preview"),
+        name_patterns=_named("qwq.*preview"),
+        arguments="mapping",
+        variant_of="qwq",
+        notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
+    ),
+    _Qwen3(
+        name="qwen3",
+        template=_file("qwen3"),
+        grammar=_grammar("QWEN3"),
+        digests=(
+            "a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8",
+            "b2d3c4d81cc138ef3b0c1b8f9c3ac54f15f1ca38ada2eef4c3a8690baece0074",
+        ),
+        model_ids=(
+            *_ids("Qwen3-*", "0.6B 1.7B 4B 8B 14B 32B 30B-A3B 235B-A22B 4B-SafeRL"),
+            *_ids("Qwen3Guard-Stream-*", "0.6B 4B 8B"),
+        ),
+        name_patterns=_named(
+            r"qwen-?3(?![._]?\d)", without=r"coder|vl|next|2507|\dB(?:-A\d+B)?-base"
+        ),
+        notes=(_LAST_CLOSER, _SILENT_PARTS, _FALSE_BLOCK, _BARE_NAME, _ROLES),
+    ),
+    _Qwen3(
+        name="qwen3-first",
+        template=_file("qwen3"),
+        edits=(
+            (
+                "set content = message.content if message.content is string else ''",
+                "set content = message.content",
+            ),
+            ("said is string and not (", "not ("),
+            (
+                "set given = message.reasoning_content is string",
+                "set given = message.reasoning_content is defined "
+                "and message.reasoning_content is not none",
+            ),
+        ),
+        grammar=_grammar("QWEN3"),
+        digests=("87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5",),
+        model_ids=(
+            *_ids("Qwen3-*-Base", "0.6B 1.7B 4B 8B 14B 30B-A3B"),
+            *_ids("Qwen3-Embedding-0.6B"),
+            *_ids("WebWorld-*", "8B 14B 32B"),
+        ),
+        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*\dB(?:-A\d+B)?-base)", without="next"),
+        variant_of="qwen3",
+        notes=(
+            "Content None is refused in every turn but a tool's.",
+            _LAST_CLOSER,
+            _FALSE_BLOCK,
+            _TEXT_ONLY,
+            _BARE_NAME,
+            _ROLES,
+        ),
+    ),
+    _Qwen3(
+        name="qwen3-instruct-2507",
+        template=_file("qwen3-instruct-2507"),
+        grammar=_grammar("QWEN3_INSTRUCT"),
+        digests=("64f85b198065d0fba2a81f37e10ed68161ce2c19a754c7100e67e0ca2ee9c326",),
+        model_ids=(
+            *_ids("Qwen3-*-Instruct-2507", "4B 30B-A3B 235B-A22B"),
+            *_ids("Qwen3-Next-80B-A3B-Instruct"),
+        ),
+        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))", without="thinking|coder|vl"),
+        notes=("reasoning_content is not printed.", _SILENT_PARTS, _BARE_NAME, _ROLES),
+    ),
+    _Qwen3(
+        name="qwen3-thinking-2507",
+        template=_file("qwen3"),
+        edits=(
+            (r"'<think>\n\n</think>\n\n' if enable_thinking is false else ''", r"'<think>\n'"),
+            ("with thinking off an empty block", "the reasoning block"),
+        ),
+        grammar=_grammar("QWEN3_THINKING"),
+        digests=(
+            "3802169b2a02b81e6adb7ab4f64f91ff02db753c8c3a64a01c35192d3a61d8d7",
+            "0800c03b537cb0d60244f37ac6d717b06c42c4828a40853b1f9853791f9afdae",
+        ),
+        model_ids=(
+            *_ids("Qwen3-*-Thinking-2507", "4B 30B-A3B 235B-A22B"),
+            *_ids("Qwen3-Next-80B-A3B-Thinking"),
+        ),
+        name_patterns=_named(
+            r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))(?=.*thinking)", without="coder|vl"
+        ),
+        notes=(_LAST_CLOSER, _SILENT_PARTS, _BARE_NAME, _ROLES),
+    ),
+    _Qwen3(
+        name="qwen3-coder",
+        template=_file("qwen3-coder"),
+        grammar=_grammar("QWEN3_CODER"),
+        digests=("5a38bfa05833266240066aedc497decc9b00cc0d3e3b8cceea98cf530196ab06",),
+        model_ids=_ids("Qwen3-Coder-*-Instruct", "30B-A3B 480B-A35B"),
+        name_patterns=_named("qwen-?3-coder", without="next"),
+        arguments="mapping",
+        notes=(
+            "reasoning_content is not printed.",
+            "Content before a call is trimmed and an empty line put after it.",
+            _NO_STRINGS,
+            _PYTHON_VALUES,
+            _HEADLESS,
+            _TEXT_ONLY,
+        ),
+    ),
+    _Qwen3(
+        name="qwen3-coder-next",
+        template=_file("qwen3-coder"),
+        edits=(
+            (_JSON_IF_LIST, _JSON_IF_NOT_TEXT),
+            (r"'<|im_start|>user\n'", "'<|im_start|>user'"),
+            (r"'<tool_response>\n'", r"'\n<tool_response>\n'"),
+            (r"'\n</tool_response>\n'", r"'\n</tool_response>'"),
+        ),
+        grammar=_grammar("QWEN3_CODER_NEXT"),
+        digests=("c79a833039a43602150cce0902403d6e376c50930c1b2a139b2964e1f0c322a0",),
+        model_ids=_ids("Qwen3-Coder-Next*", "-Base") + _ids("Qwen3-Coder-Next"),
+        name_patterns=_named("qwen-?3-coder-?next"),
+        arguments="mapping",
+        notes=(
+            "reasoning_content is not printed.",
+            "Content before a call is trimmed and an empty line put after it.",
+            _NO_STRINGS,
+            _HEADLESS,
+            _TEXT_ONLY,
+        ),
+    ),
+    _Qwen3(
+        name="qwen3-vl",
+        template=_file("qwen3-vl"),
+        grammar=_grammar("QWEN3_VL"),
+        digests=("3636d0f0bd6bef02654cdffdc447b79cb2cef8ab02cc75267345946291a489e4",),
+        model_ids=(
+            *_ids("Qwen3-VL-*-Instruct", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
+            *_ids("Qwen3-VL-Reranker-*", "2B 8B"),
+        ),
+        name_patterns=_named("qwen-?3-?vl", without="thinking"),
+        notes=(
+            "reasoning_content is not printed.",
+            "A system message that is not the first is dropped without a word.",
+            "Content None is refused.",
+            _BARE_NAME,
+            _ROLES,
+        ),
+    ),
+    _Qwen3(
+        name="qwen3-vl-thinking",
+        template=_file("qwen3-vl-thinking"),
+        grammar=_grammar("QWEN3_THINKING"),
+        digests=("36e042fe45641f067b1f2381fcc8955d10d956a3ed333ecdf7f7eb0916f68956",),
+        model_ids=_ids("Qwen3-VL-*-Thinking", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
+        name_patterns=_named("qwen-?3-?vl.*thinking"),
+        variant_of="qwen3-vl",
+        notes=(_LAST_CLOSER, "Content None is refused.", _BARE_NAME, _ROLES),
+    ),
+    _Qwen35(
+        name="qwen3.5",
+        template=_file("qwen3.5"),
+        grammar=_grammar("QWEN35"),
+        digests=("a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715",),
+        model_ids=(
+            *_ids("Qwen3.5-*", "4B 9B 27B 35B-A3B 122B-A10B 397B-A17B"),
+            *_ids("Qwen3.5-*-Base", "4B 9B 35B-A3B"),
+        ),
+        name_patterns=_named(r"qwen-?3[._]?5(?!\d)", without=r"[-_](?:0[._]8|2)b(?![a-z])"),
+        arguments="mapping",
+        notes=(
+            "A conversation without a user's question is refused.",
+            "All content is trimmed.",
+            _LAST_CLOSER,
+            _NO_STRINGS,
+            _PYTHON_VALUES,
+            _HEADLESS,
+        ),
+    ),
+    _Qwen35(
+        name="qwen3.5-nothink",
+        template=_file("qwen3.5"),
+        edits=(
+            (_THINKING_UNLESS_OFF, _OFF_UNLESS_THINKING),
+            ("with thinking off an empty block", "an empty block unless thinking is on"),
+        ),
+        grammar=_grammar("QWEN35"),
+        digests=("273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80",),
+        model_ids=(*_ids("Qwen3.5-*", "0.8B 2B"), *_ids("Qwen3.5-*-Base", "0.8B 2B")),
+        name_patterns=_named(r"qwen-?3[._]?5(?!\d)(?=[-_](?:0[._]8|2)b(?![a-z]))"),
+        arguments="mapping",
+        variant_of="qwen3.5",
+        notes=(
+            "A conversation without a user's question is refused.",
+            "All content is trimmed.",
+            _LAST_CLOSER,
+            _NO_STRINGS,
+            _PYTHON_VALUES,
+            _HEADLESS,
+        ),
+    ),
+    _Qwen35(
+        name="qwen3.6",
+        template=_file("qwen3.5"),
+        edits=(
+            (_JSON_IF_LIST, _JSON_IF_NOT_TEXT),
+            ("set kept = loop", "set kept = preserve_thinking is true or loop"),
+        ),
+        grammar=_grammar("QWEN36"),
+        digests=("e84f32a23fdda27689f868aa4a1a5621f41133e51a48d7f3efcbea2839574259",),
+        model_ids=(*_ids("Qwen3.6-*", "27B 35B-A3B"), *_ids("Qwen-Image-Bench")),
+        name_patterns=_named(r"qwen-?3[._]?6(?!\d)"),
+        arguments="mapping",
+        notes=(
+            "A conversation without a user's question is refused.",
+            "All content is trimmed.",
+            _LAST_CLOSER,
+            _NO_STRINGS,
+            _HEADLESS,
+        ),
+    ),
 )

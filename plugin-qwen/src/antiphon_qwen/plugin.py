@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from antiphon.families import ModelFamily
 from antiphon.plugins import hookimpl
+
 from antiphon_qwen.families import FAMILIES
 
 
