@@ -1,4 +1,4 @@
-"""Plugins that are broken on purpose: each is caught, told with the right words, and harms nobody."""
+"""Plugins broken on purpose: each is caught, told in the right words, and harms nobody."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ChatML, the one dialect that core itself brings.
 
-Registered as any plugin's dialect is, so that the same rules hold for it. What the official template does not
-print (tool calls, tool lists, reasoning) this one does not print either.
+Registered as any plugin's dialect is, so that the same rules hold for it. What the official
+template does not print (tool calls, tool lists, reasoning) this one does not print either.
 """
 
 from __future__ import annotations

@@ -257,8 +257,8 @@ def _register(module: object, name: str) -> pluggy.PluginManager:
         hook
         for hook in dir(module)
         if hook.startswith("antiphon_register_")
-        and hook not in implemented
         and callable(getattr(module, hook, None))
+        and not hasattr(getattr(module, hook), f"{hookspecs.PROJECT}_impl")
     ]
     if unmarked:
         raise PluginError(
