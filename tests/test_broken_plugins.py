@@ -67,6 +67,16 @@ def test_broken_plugin_is_recorded_and_harms_nobody(
     assert after.stdout == before.stdout
 
 
+def test_run_that_meets_a_broken_plugin_warns_of_it_once(site: Path) -> None:
+    install(site, "import_error")
+    code = "from antiphon.registry import get_family; get_family('chatml'); get_family('chatml')"
+    done = run(["-c", code], site)
+    assert done.returncode == 0
+    assert done.stderr.count("PluginWarning: Plugin 'import_error' of stranger-import-error") == 1
+    strict = run(["-W", "error", "-c", code], site)
+    assert "PluginWarning" in strict.stderr
+
+
 @pytest.mark.parametrize("module", ["import_error", "hook_raises", "misspelt_hook"])
 def test_strict_mode_raises_what_is_recorded_otherwise(site: Path, module: str) -> None:
     install(site, module)

@@ -73,6 +73,10 @@ class PluginConflict(PluginError):
     """Two plugins claim one name."""
 
 
+class PluginWarning(UserWarning):
+    """An installed plugin can't be used; everything that doesn't need it goes on."""
+
+
 # Backends and wrappers
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 import click
 
@@ -165,6 +166,7 @@ def app(debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    warnings.showwarning = _show_warning
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -210,6 +212,18 @@ def run(arguments: Sequence[str]) -> int:
         )
         return 1
     return result if isinstance(result, int) else 0
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as people read it: the sentence, not the place in the source."""
+    click.echo(f"antiphon: warning: {message}", err=True)
 
 
 def _sentence(error: BaseException) -> str:

@@ -23,7 +23,7 @@ def plugins() -> None:
 @_as_json
 def list_plugins(as_json: bool) -> None:
     """List the installed plugins and what became of each."""
-    records = get_host().records
+    records = get_host(quiet=True).records
     if as_json:
         _print_json([_plain(record) for record in records])
         return
@@ -46,12 +46,12 @@ def show(name: str, as_json: bool) -> None:
     """Show one plugin, or the plugin that brings NAME (a family, a backend, an environment)."""
     records = [
         record
-        for record in get_host().records
+        for record in get_host(quiet=True).records
         if name in (record.name, record.distribution)
         or name in (provided.partition(":")[2] for provided in record.provides)
     ]
     if not records:
-        known = ", ".join(record.name for record in get_host().records)
+        known = ", ".join(record.name for record in get_host(quiet=True).records)
         raise PluginError(
             f"No plugin is named {name!r} and none brings something of that name; there are"
             f" {known}."
@@ -94,7 +94,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     """Say what is wrong with the installed plugins and what to do; exit code 1 if anything is."""
     from antiphon.cli import plugin_commands
 
-    host = get_host()
+    host = get_host(quiet=True)
     faulty = [record for record in host.records if not record.ok]
     faults = [fault for app in plugin_commands() for fault in app.faults]
     if as_json:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pluggy
 from packaging.utils import canonicalize_name
 
-from antiphon.errors import PluginConflict, PluginError
+from antiphon.errors import PluginConflict, PluginError, PluginWarning
 from antiphon.plugins import hookspecs
 from antiphon.plugins.claims import Key, settle
 from antiphon.plugins.discovery import (
@@ -401,8 +402,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def get_host() -> PluginHost:
-    """Return the process's plugin host; the first call builds it.
+def get_host(*, quiet: bool = False) -> PluginHost:
+    """Return the process's plugin host; the first call builds it and warns of what can't be used.
+
+    Args:
+        quiet: Don't warn: the caller shows the records.
 
     Raises:
         PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set, or a plugin
@@ -422,4 +426,12 @@ def get_host() -> PluginHost:
                 _process.host = PluginHost()
             finally:
                 _process.building = False
+            if not quiet:
+                _warn(_process.host)
         return _process.host
+
+
+def _warn(host: PluginHost) -> None:
+    for record in host.records:
+        if not record.ok:
+            warnings.warn(f"{record.error}", PluginWarning, stacklevel=3)
