@@ -1,0 +1,260 @@
+"""Descriptors of the DeepSeek dialects: which models speak them, and by what they are known.
+
+Two descriptors may share a template and a grammar where models with other vocabularies speak the same dialect.
+Names count from their beginning only ("gpt-oss-20b-deepseek-data" is none of ours), except for the R1 distills,
+whose full name is telling wherever it stands.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+
+from antiphon.families import ModelFamily
+
+_EOS = "<｜end▁of▁sentence｜>"
+_ROLES = ("<｜User｜>", "<｜Assistant｜>")
+# In every vocabulary from V3 on, and in none before.
+_V3 = (*_ROLES, "<｜tool▁calls▁begin｜>", "<｜place▁holder▁no▁0｜>")
+# R1, R1-0528 and V3.1 can't be told apart by these; a template or a name has to.
+_R1 = (*_V3, "<think>", "</think>")
+_DSML = "｜DSML｜"
+_REMINDER = "<｜latest_reminder｜>"
+
+_OPENERS = (
+    "A second round of calls or of results lacks its opener, since the template never forgets the first.",
+)
+_NO_TOOLS = ("Tools are not announced to the model.",)
+_UNCLOSED = (
+    "After one call neither the call list nor the turn is closed; after three both are closed twice.",
+    "Calls are printed only if the content is None; with any other content they are dropped.",
+    *_OPENERS,
+    *_NO_TOOLS,
+)
+_NO_PROMPT = ("After a tool result no generation prompt is printed.",)
+_PLAIN = ("Calls, tool results and tools are dropped without a word.",)
+
+
+def _models() -> dict[str, dict[str, list[str]]]:
+    """Return digests and models by dialect, as tools/find_models.py wrote them."""
+    file = importlib.resources.files("antiphon_deepseek").joinpath("models.json")
+    found: dict[str, dict[str, list[str]]] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+_MODELS = _models()
+
+
+def _dialect(
+    name: str,
+    grammar: str,
+    *,
+    template: str = "",
+    models: str = "",
+    patterns: tuple[str, ...] = (),
+    **fields: object,
+) -> ModelFamily:
+    """Return a descriptor; `models` are official names of the organisation, separated by blanks."""
+    known = _MODELS.get(name, {})
+    official = tuple(f"deepseek-ai/{model}" for model in models.split())
+    return ModelFamily(
+        name=name,
+        line="deepseek",
+        template=f"antiphon_deepseek:templates/{template or name}.jinja",
+        grammar=f"antiphon_deepseek.grammars:{grammar}",
+        digests=tuple(known.get("digests", ())),
+        model_ids=tuple(dict.fromkeys((*official, *known.get("models", ())))),
+        name_patterns=patterns,
+        **{"end_tokens": (_EOS,), **fields},  # type: ignore[arg-type]
+    )
+
+
+FAMILIES = (
+    _dialect(
+        "deepseek-v2",
+        "V2",
+        patterns=(
+            r"^deepseek[-_]?(?:coder[-_])?v2(?!\.\d|p\d)(?!.*(?:0628|0724)).*",
+            r"^deepseek[-_](?:llm|moe)[-_].*",
+            r"^deepseek[-_]math[-_](?!v2).*",
+            r"^esft[-_].*",
+        ),
+        notes=_PLAIN,
+    ),
+    _dialect(
+        "deepseek-coder",
+        "CODER",
+        patterns=(r"^deepseek[-_]coder[-_](?!v2).*",),
+        end_tokens=("<|EOT|>", _EOS),
+        notes=(
+            "Every role but system and user stands under the heading of a response, tool results too.",
+            "A message's calls are dropped.",
+        ),
+    ),
+    _dialect(
+        "deepseek-prover",
+        "PROVER",
+        models="deepseek-vl2 deepseek-vl2-tiny",
+        patterns=(r"^deepseek[-_]prover[-_]v1.*",),
+        end_tokens=("<|EOT|>", _EOS),
+        variant_of="deepseek-coder",
+        notes=(
+            "The default system text is printed even where there is a system message.",
+            "A generation prompt is printed even where none is asked for; there is no BOS.",
+        ),
+    ),
+    _dialect(
+        "deepseek-v2-0628",
+        "V2_0628",
+        patterns=(r"^deepseek[-_]?v2.*0628.*",),
+        notes=_PLAIN,
+    ),
+    _dialect(
+        "deepseek-coder-v2-0724",
+        "CODER_V2_0724",
+        patterns=(r"^deepseek[-_]coder[-_]v2.*0724.*",),
+        arguments="string",
+        notes=(
+            "Eight spaces stand before BOS for every system message; only the last one's text is printed.",
+            *_UNCLOSED,
+            *_NO_PROMPT,
+        ),
+    ),
+    _dialect(
+        "deepseek-v2.5",
+        "V2_5",
+        patterns=(r"^deepseek[-_]?v2[.p]5.*",),
+        arguments="string",
+        notes=("Only the last system message's text is printed.", *_UNCLOSED, *_NO_PROMPT),
+    ),
+    _dialect(
+        "deepseek-v3",
+        "V3",
+        models="DeepSeek-V3 DeepSeek-V3-Base DeepSeek-V3-0324",
+        patterns=(r"^deepseek[-_]?v3(?![.p]\d).*",),
+        required_tokens=_V3,
+        excluded_tokens=(_DSML,),
+        arguments="string",
+        notes=(*_UNCLOSED, *_NO_PROMPT),
+    ),
+    _dialect(
+        "deepseek-r1",
+        "R1",
+        models="DeepSeek-R1",
+        patterns=(r"^deepseek[-_]?r1(?!.*(?:distill|0528)).*",),
+        required_tokens=_R1,
+        excluded_tokens=(_DSML,),
+        arguments="string",
+        notes=(
+            "Answers lose the text up to the last </think>, but for those that follow a tool result.",
+            "tool_calls=[] prints the closing markers alone and loses the content; None is refused.",
+            "From the second message with calls on its content is dropped; results follow without a newline.",
+            *_OPENERS,
+            *_NO_TOOLS,
+            *_NO_PROMPT,
+        ),
+    ),
+    _dialect(
+        "deepseek-r1-first",
+        "R1_FIRST",
+        variant_of="deepseek-r1",
+        arguments="string",
+        notes=("As deepseek-r1, but the generation prompt does not open the reasoning.",),
+    ),
+    _dialect(
+        "deepseek-r1-0528",
+        "R1_0528",
+        models="DeepSeek-R1-0528",
+        patterns=(r"^deepseek[-_]?r1[-_]0528(?!.*qwen).*",),
+        required_tokens=_R1,
+        excluded_tokens=(_DSML,),
+        arguments="string",
+        notes=(
+            "The answer's header is printed with every user message, even where no prompt is asked for.",
+            "Content None is refused, in messages with calls too; tool_calls=[] loses the content.",
+            "All answers lose the text up to the last </think>, the one just given too.",
+            *_NO_TOOLS,
+            *_NO_PROMPT,
+        ),
+    ),
+    _dialect(
+        "deepseek-r1-0528-distill",
+        "R1_0528",
+        template="deepseek-r1-0528",
+        models="DeepSeek-R1-0528-Qwen3-8B",
+        patterns=(r"^deepseek[-_]?r1[-_]0528[-_]qwen3.*",),
+        required_tokens=(*_ROLES, "<think>", "</think>"),
+        excluded_tokens=("<｜tool▁calls▁begin｜>",),
+        variant_of="deepseek-r1-0528",
+        arguments="string",
+        notes=("As deepseek-r1-0528, on Qwen 3's vocabulary.",),
+    ),
+    _dialect(
+        "deepseek-r1-distill",
+        "R1_DISTILL",
+        models=" ".join(
+            f"DeepSeek-R1-Distill-{size}"
+            for size in ("Qwen-1.5B", "Qwen-7B", "Qwen-14B", "Qwen-32B", "Llama-8B", "Llama-70B")
+        ),
+        patterns=(r"deepseek[-_]?r1[-_.]?(?:re)?distill.*",),
+        required_tokens=(*_ROLES, "<think>", "</think>"),
+        excluded_tokens=("<｜tool▁calls▁begin｜>",),
+        arguments="string",
+        notes=(
+            "Answers lose the text up to the last </think>, but for those that follow a tool result.",
+            "Only the last system message's text is printed.",
+            *_UNCLOSED,
+            *_NO_PROMPT,
+        ),
+    ),
+    _dialect(
+        "deepseek-r1-distill-first",
+        "R1_DISTILL_FIRST",
+        variant_of="deepseek-r1-distill",
+        arguments="string",
+        notes=("As deepseek-r1-distill, but the generation prompt does not open the reasoning.",),
+    ),
+    _dialect(
+        "deepseek-v3.1",
+        "V3_1",
+        models="DeepSeek-V3.1 DeepSeek-V3.1-Base DeepSeek-V3.1-Terminus DeepSeek-V3.2-Exp",
+        patterns=(r"^deepseek[-_]?v3[.p]1.*", r"^deepseek[-_]?v3[.p]2[-_]?exp.*"),
+        required_tokens=_R1,
+        excluded_tokens=(_DSML,),
+        arguments="string",
+        notes=(
+            "Answers lose the text up to the first </think>, but for those that follow a tool result.",
+            "The header of an answer is printed after a user message only.",
+            "tool_calls=[] prints the closing markers alone and loses the content.",
+            *_NO_TOOLS,
+            *_NO_PROMPT,
+        ),
+    ),
+    _dialect(
+        "deepseek-v3.2",
+        "V3_2",
+        models="DeepSeek-V3.2 DeepSeek-V3.2-Speciale",
+        patterns=(r"^deepseek[-_]?v3[.p]2(?![-_]?exp).*",),
+        required_tokens=(*_ROLES, "<think>", "</think>", _DSML),
+        excluded_tokens=(_REMINDER,),
+        arguments="mapping",
+        notes=(
+            "With thinking off the prompt ends in <think></think>, earlier answers begin with </think> alone.",
+            "A developer message is not printed, but counts as the last user message.",
+            "Reasoning is printed only after the last user message and only with thinking on.",
+            "Results are counted by their distance from the calls: a message between shifts the block's ends.",
+        ),
+    ),
+    _dialect(
+        "deepseek-v4",
+        "V4",
+        models="DeepSeek-V4 DeepSeek-V4-Flash DeepSeek-V4-Pro",
+        patterns=(r"^deepseek[-_]?v4(?![.p]\d).*",),
+        required_tokens=(*_ROLES, "<think>", "</think>", _DSML, _REMINDER),
+        arguments="mapping",
+        notes=(
+            "With thinking off or reasoning dropped an earlier answer begins with </think> alone.",
+            "Reasoning effort, response formats and tasks of the Python encoder are not printed.",
+        ),
+    ),
+)
