@@ -205,6 +205,8 @@ def stored_call(call: Any) -> dict[str, Any]:
     if "id" in outer:
         stored["id"] = outer.pop("id")
     stored["function"] = inner
+    if outer.get("status") == "ok":  # what the reader says of a call that has nothing wrong with it
+        del outer["status"]
     stored.update(outer)
     return stored
 

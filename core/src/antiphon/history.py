@@ -30,10 +30,13 @@ from antiphon.rows import (
     stack_rows,
 )
 
+from antiphon.templating import add_chat_template, remove_chat_template
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Role = str
+__all__ = ["Content", "ContentBase", "History", "add_chat_template", "remove_chat_template"]
+
 Message = dict[str, Any]
 
 
@@ -147,6 +150,119 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             return openai_messages([_plain_fields(self._tensordict)])
         return map_rows(self._tensordict, _row_messages)
 
+    # Templates
+
+    def apply_chat_template(
+        self,
+        *,
+        tokenizer: Any = None,
+        add_generation_prompt: bool = True,
+        chat_template: str | None = None,
+        chat_template_name: str | None = None,
+        continue_final_message: bool = False,
+        tokenize: bool | None = None,
+        padding: bool | str = False,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        return_dict: bool | None = None,
+        return_assistant_tokens_mask: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Renders the conversations.
+
+        Args:
+            tokenizer: brings its template and its special tokens; a processor renders and encodes by itself.
+            add_generation_prompt: end with what precedes the model's answer.
+            chat_template: an explicit template; else
+            chat_template_name: the name of a dialect, or one of TorchRL's names; else a template of
+                `add_chat_template` whose keywords the tokenizer's name has, the tokenizer's own, the
+                detected dialect's.
+            continue_final_message: end inside the last message.
+            tokenize: encode the text; by default only if a mask, tensors or a dict of them are asked for.
+            padding: to the longest of the batch (True), to `max_length` ("max_length") or not.
+            truncation: cut what is longer than `max_length`, on the tokenizer's `truncation_side`.
+            return_tensors: "pt" (the default) or "np".
+            return_dict: give `input_ids` and `attention_mask` in a tensordict, and
+            return_assistant_tokens_mask: `assistant_masks`, 1 on the tokens of the assistant's turns.
+            **kwargs: tools and other variables of the template.
+
+        Returns:
+            Without tokens: the text, or for a batch (nested) lists of texts. With tokens: ids of shape
+            [1, tokens] for one conversation, for a batch a list of [tokens] or, padded, [batch, tokens]. As a
+            tensordict: entries [tokens] for one conversation; a lazy stack of those for a batch.
+
+        Raises:
+            RenderError: the template refuses a conversation; names it.
+        """
+        from antiphon.conversion import apply_template
+        from antiphon.templating import Template
+
+        return apply_template(
+            self,
+            Template(tokenizer, chat_template, chat_template_name, kwargs),
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tokenize=tokenize,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            return_tensors=return_tensors,
+            return_dict=return_dict,
+            with_mask=return_assistant_tokens_mask,
+        )
+
+    @classmethod
+    def from_text(
+        cls,
+        text: str | list[str],
+        chat_template_name: str | None = None,
+        chat_template: str | None = None,
+        tokenizer: Any = None,
+        tools: Any = None,
+    ) -> Self:
+        """Reads rendered conversations back.
+
+        Args:
+            text: one rendering, or (nested) lists of them.
+            chat_template_name: the name of a dialect, or of a template of `add_chat_template`; else
+            chat_template: the template that rendered it; else
+            tokenizer: tells the dialect.
+            tools: type the arguments of calls in formats that write bare text.
+
+        Raises:
+            FamilyNotFound: nothing says which dialect is meant.
+        """
+        from antiphon.templating import Template, read_chat
+
+        variables = {} if tools is None else {"tools": tools}
+        template = Template(tokenizer, chat_template, chat_template_name, variables)
+
+        def read(item: Any) -> Any:
+            return (
+                read_chat(item, template)
+                if isinstance(item, str)
+                else [read(part) for part in item]
+            )
+
+        return cls.from_chats(read(text))
+
+    @classmethod
+    def default_spec(cls, shape: Any = (-1,)) -> Any:
+        """The spec of a History of batch size `shape`, time last."""
+        from antiphon.envs import Composite, NonTensor
+
+        examples = {"role": "user", "content": "a message", "is_complete": True}
+        shape = tuple(shape)
+        return Composite(
+            {
+                name: NonTensor(shape=shape, example_data=example, data_type=object)
+                for name, example in examples.items()
+            },
+            shape=shape,
+            data_cls=cls,
+        )
+
     # Growing
 
     def append(self, history: History, *, inplace: bool = True, dim: int = -1) -> Self:
@@ -171,7 +287,9 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             )
         dim = self._dim(dim)
         if dim < self.ndim - 1:
-            return self._grown(rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace)
+            return self._grown(
+                rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace
+            )
         # One message to each conversation: no need to make tensordicts of them.
         rows = _single_messages(history._tensordict)
         return self._grown(rows, history.device, dim, inplace)
@@ -410,9 +528,14 @@ def _joined(rows: Any, others: Any, above: int, device: torch.device | None) -> 
     if above == 0 and not isinstance(rows, list):
         return row_of(row_cells(rows) + row_cells(others), device)
     if _depth(rows) == above:
-        return [*rows, *_map_nested(others, _depth(others), lambda row: row_of(row_cells(row), device))]
+        return [
+            *rows,
+            *_map_nested(others, _depth(others), lambda row: row_of(row_cells(row), device)),
+        ]
     if len(rows) != len(others):
-        raise ContainerError(f"the batch has {len(rows)} conversations, what is added to it has {len(others)}")
+        raise ContainerError(
+            f"the batch has {len(rows)} conversations, what is added to it has {len(others)}"
+        )
     return [_joined(row, other, above, device) for row, other in zip(rows, others, strict=True)]
 
 

@@ -83,7 +83,10 @@ def row_of(cells: list[Any], device: torch.device | None = None) -> FoldedMessag
     if all(type(cell) is dict for cell in cells):
         cells = with_equal_fields(cells)
     else:
-        cells = [cell if type(cell) is dict or cell.device == device else _moved(cell, device) for cell in cells]
+        cells = [
+            cell if type(cell) is dict or cell.device == device else _moved(cell, device)
+            for cell in cells
+        ]
     row: FoldedMessages = FoldedMessages.fold(cells, device)
     return row
 
@@ -95,7 +98,11 @@ def _moved(td: Any, device: torch.device | None) -> Any:
 def message_cell(td: Any) -> Any:
     """A message as a dict of plain values, or as it is where it holds something else (a Content, a tensor)."""
     fields = message_fields(td)
-    return td if any(isinstance(v, torch.Tensor) or hasattr(v, "batch_size") for v in fields.values()) else fields
+    return (
+        td
+        if any(isinstance(v, torch.Tensor) or hasattr(v, "batch_size") for v in fields.values())
+        else fields
+    )
 
 
 def message_fields(td: Any) -> dict[str, Any]:

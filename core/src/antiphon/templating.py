@@ -1,0 +1,344 @@
+"""A `History` through a chat template, as text or tokens, and back.
+
+Conversations come here as message lists. What a stored message has and no template knows (`is_complete`, sampled
+ids) is left out of what the template sees, call arguments are handed over in the form that the template takes,
+and an answer that was cut off is rendered cut off.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from antiphon.errors import AntiphonError, FamilyNotFound, PluginError, RenderError
+from antiphon.families import ModelFamily
+
+if TYPE_CHECKING:
+    from antiphon.rendering import Rendering
+
+Message = dict[str, Any]
+
+_OWN = ("is_complete", "token_ids", "log_probs")
+
+
+@dataclass(frozen=True)
+class Template:
+    """Which template renders, and with what.
+
+    Attributes:
+        tokenizer: the tokenizer; None where the template is given and no ids are wanted.
+        chat_template: an explicit template.
+        name: the name of a dialect, or one of TorchRL's template names.
+        variables: tools and whatever else the template reads.
+    """
+
+    tokenizer: Any = None
+    chat_template: str | None = None
+    name: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str | None:
+        """The dialect to render and read with; None leaves it to the tokenizer."""
+        if self.name is None and self.chat_template is None:
+            return _added_for(self.tokenizer)
+        return self.name
+
+    @property
+    def reader(self) -> Any:
+        """What `antiphon.parse` is to read by."""
+        if self.name is None and self.chat_template is not None:
+            return given_family(self.chat_template)
+        return self.family
+
+    def render(
+        self, messages: Sequence[Message], add_generation_prompt: bool, continues: bool = False
+    ) -> Rendering:
+        """Render one conversation of stored or OpenAI-style messages."""
+        from antiphon.rendering import render
+
+        cut = continues or (not add_generation_prompt and is_cut_off(messages))
+        return render(
+            renderable(messages, self.arguments_form if _has_calls(messages) else "mapping"),
+            self.tokenizer,
+            chat_template=self.chat_template,
+            family=self.family,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=cut,
+            **self.variables,
+        )
+
+    def render_all(
+        self,
+        conversations: Sequence[Sequence[Message]],
+        add_generation_prompt: bool,
+        continues: bool = False,
+    ) -> list[Rendering]:
+        """Render a batch; an error names the conversation."""
+        renderings = []
+        for i, messages in enumerate(conversations):
+            try:
+                renderings.append(self.render(messages, add_generation_prompt, continues))
+            except RenderError as error:
+                if len(conversations) == 1:
+                    raise
+                raise type(error)(f"conversation {i}: {error}") from error
+        return renderings
+
+    @property
+    def arguments_form(self) -> str:
+        """ "mapping" or "string": how the template takes call arguments."""
+        from antiphon.rendering import choose_template
+
+        if self.family is not None:
+            from antiphon.registry import resolve_template_name
+
+            declared = resolve_template_name(self.family, self.tokenizer).arguments
+            if declared != "either":
+                return declared
+        _, source = choose_template(
+            self.tokenizer, self.chat_template, self.family, self.variables.get("tools")
+        )
+        return arguments_form(source)
+
+
+def renderable(messages: Sequence[Message], form: str) -> list[Message]:
+    """The messages as a template is to see them; what is unchanged is shared."""
+    result = []
+    for message in messages:
+        if any(name in message for name in _OWN):
+            message = {key: value for key, value in message.items() if key not in _OWN}
+        if form == "string" and message.get("tool_calls"):
+            message = {
+                **message,
+                "tool_calls": [_with_string(call) for call in message["tool_calls"]],
+            }
+        result.append(message)
+    return result
+
+
+def _with_string(call: Message) -> Message:
+    function = call.get("function") or {}
+    arguments = function.get("arguments")
+    if arguments is None or isinstance(arguments, str):
+        return call
+    return {
+        **call,
+        "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)},
+    }
+
+
+def _has_calls(messages: Sequence[Message]) -> bool:
+    return any(message.get("tool_calls") for message in messages)
+
+
+def is_cut_off(messages: Sequence[Message]) -> bool:
+    """Whether the conversation ends inside an answer: rendering it must not add an end token."""
+    if not messages:
+        return False
+    last = messages[-1]
+    return (
+        last["role"] == "assistant"
+        and last.get("is_complete") is False
+        and bool(last.get("content"))
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def arguments_form(template: str) -> str:
+    """ "mapping" or "string", found out by rendering one call each way.
+
+    A template that takes mappings prints them as JSON or piece by piece; one that joins strings refuses a mapping,
+    or prints it as Python does.
+    """
+    from antiphon.rendering import render
+
+    def shown(content: str | None, arguments: Any) -> str:
+        call = {
+            "type": "function",
+            "id": "call00001",
+            "function": {"name": "probe", "arguments": arguments},
+        }
+        conversation = [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": content, "tool_calls": [call]},
+        ]
+        try:
+            return render(conversation, chat_template=template, bos_token="", eos_token="").text
+        except AntiphonError:
+            return ""
+
+    # Some templates print calls only where there is no content, some only where content is a string.
+    for content in ("", None):
+        mapping = shown(content, {"Key": "Value"})
+        if "Value" in mapping and "'Key': 'Value'" not in mapping:
+            return "mapping"
+        if "Value" in shown(content, '{"Key": "Value"}'):
+            return "string"
+    return "mapping"
+
+
+@functools.lru_cache(maxsize=64)
+def given_family(template: str) -> ModelFamily:
+    """A nameless dialect for a template that was handed over as text: its grammar is inferred."""
+    return ModelFamily(name="given", line="given", template="", source=template)
+
+
+# Reading back
+
+
+def read_chat(text_or_ids: Any, template: Template) -> list[Message]:
+    """The messages of a rendering; a parser that came with `add_chat_template` reads its own template's texts."""
+    from antiphon.reading.reader import parse
+
+    parser = inverse_parser(template.name or template.family)
+    if parser is not None and isinstance(text_or_ids, str):
+        messages: Any = parser(text_or_ids)
+        return messages.to_chats() if hasattr(messages, "to_chats") else messages  # type: ignore[no-any-return]
+    tools = template.variables.get("tools")
+    return parse(text_or_ids, tokenizer=template.tokenizer, family=template.reader, tools=tools)
+
+
+def read_answer(text_or_ids: Any, prompt: Any, template: Template) -> Message:
+    """The message that a completion holds."""
+    from antiphon.reading.reader import parse_response
+
+    return parse_response(
+        text_or_ids,
+        prompt=prompt,
+        tokenizer=template.tokenizer,
+        family=template.reader,
+        tools=template.variables.get("tools"),
+    )
+
+
+# Templates that people bring at run time
+
+
+@dataclass(frozen=True)
+class _Added:
+    parser: Callable[[str], Any] | None
+    keywords: tuple[str, ...]
+
+
+# Replaced as a whole, never changed: readers need no lock.
+_added: Mapping[str, _Added] = {}
+
+
+def inverse_parser(name: str | None) -> Callable[[str], Any] | None:
+    """The parser that came with a template, if one did."""
+    added = _added.get(name) if name is not None else None
+    return added.parser if added is not None else None
+
+
+def _added_for(tokenizer: Any) -> str | None:
+    """The template that was added for models of this name: the last one that was."""
+    model = str(getattr(tokenizer, "name_or_path", "") or "").lower()
+    if not model:
+        return None
+    for name, added in reversed(_added.items()):
+        if any(keyword in model for keyword in added.keywords):
+            return name
+    return None
+
+
+def add_chat_template(
+    template_name: str,
+    template: str,
+    inverse_parser: Callable[[str], Any] | None = None,
+    model_family_keywords: Sequence[str] | None = None,
+) -> None:
+    """Registers a chat template in this process, as a dialect of its own.
+
+    It is known by its name wherever a template name is taken. Masks and parsing need nothing from it: no
+    `{% generation %}` blocks, and its grammar is inferred.
+
+    Args:
+        template_name: letters, digits, dots, dashes and underscores; not a name that another dialect has.
+        template: the Jinja source.
+        inverse_parser: reads a text of this template back, to a History or a message list; without it the
+            reader does.
+        model_family_keywords: parts of model names (case does not matter). A History is rendered with this
+            template where the tokenizer's `name_or_path` has one of them and nothing else was asked for.
+
+    Raises:
+        PluginConflict: the name is taken.
+        PluginError: the template can't work; says why.
+        TemplateInvalid: it is not valid Jinja.
+    """
+    from antiphon.registry import register_family
+
+    if isinstance(model_family_keywords, str):
+        raise PluginError(
+            f"model_family_keywords must be a list of strings, got {model_family_keywords!r}"
+        )
+    keywords = tuple(keyword.lower() for keyword in model_family_keywords or ())
+    if any(not keyword.strip() for keyword in keywords):
+        raise PluginError(
+            "model_family_keywords holds an empty keyword, which would match every model"
+        )
+    _check_template(template_name, template)
+    register_family(
+        ModelFamily(
+            name=template_name,
+            line=template_name,
+            template="",
+            source=template,
+            name_patterns=tuple(re.escape(keyword) for keyword in keywords),
+            priority=1,
+        )
+    )
+    global _added  # noqa: PLW0603
+    _added = {**_added, template_name: _Added(inverse_parser, keywords)}
+
+
+def remove_chat_template(template_name: str) -> None:
+    """Takes back what `add_chat_template` did.
+
+    Raises:
+        FamilyNotFound: no template of this name was added.
+    """
+    from antiphon.registry import unregister_family
+
+    global _added  # noqa: PLW0603
+    if template_name not in _added:
+        raise FamilyNotFound(f"no chat template named {template_name!r} was added")
+    unregister_family(template_name)
+    _added = {name: added for name, added in _added.items() if name != template_name}
+
+
+def _check_template(name: str, template: str) -> None:
+    """Renders a short conversation.
+
+    Raises:
+        PluginError: the template drops what the user or the assistant says, or refuses the conversation.
+    """
+    from antiphon.rendering import render
+
+    if not isinstance(template, str):
+        raise PluginError(
+            f"the template {name!r} must be Jinja source, got {type(template).__name__}"
+        )
+    probe = [
+        {"role": "user", "content": "QuestionQ7"},
+        {"role": "assistant", "content": "AnswerA9"},
+    ]
+    variables = {"bos_token": "<s>", "eos_token": "</s>"}
+    try:
+        rendering = render(probe, chat_template=template, **variables)
+        render(probe[:1], chat_template=template, add_generation_prompt=True, **variables)
+    except RenderError as error:
+        if type(error).__name__ == "TemplateInvalid":
+            raise
+        raise PluginError(
+            f"the template {name!r} does not render a question and an answer: {error}"
+        ) from error
+    for message in probe:
+        if message["content"] not in rendering.text:
+            raise PluginError(
+                f"the template {name!r} does not print what the {message['role']} says"
+            )
