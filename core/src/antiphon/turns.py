@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import nodes
 
+from antiphon.caches import BoundedCache
 from antiphon.environment import compile_template
 from antiphon.errors import RenderError
 from antiphon.provenance import SpanTuple, traced_whole
@@ -54,12 +53,17 @@ class Turn(NamedTuple):
 class _Place:
     """A turn as distances: its start from the text before the message, its end from the message's last character."""
 
-    opening: str  # from the end of the text before to the start
     start: int
     end: int
     closed: bool
     reason: str = ""
     absent: bool = False
+    prompt: str | None = None  # what the prompt alone prints behind the text before
+    prompted: bool = False  # whether the text goes on with just that
+
+    def fits(self, text: str, before: int) -> bool:
+        """Whether the place holds for this text too: the prompt's words may be the message's own."""
+        return self.prompt is None or text.startswith(self.prompt, before) == self.prompted
 
 
 class _Extent(NamedTuple):
@@ -106,7 +110,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             is_last and rendering.add_generation_prompt,
         )
         place_or_none = _places.get(key)
-        if place_or_none is None or not text.startswith(place_or_none.opening, extent.before):
+        if place_or_none is None or not place_or_none.fits(text, extent.before):
             place = finder.place(text, index, extent)
             _places.put(key, place)
         else:
@@ -126,13 +130,17 @@ def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list
     first = [-1] * count
     last = [-1] * count
     starts: list[tuple[int, int]] = []
+    reached = -1
     for start, end, (message, path) in spans:
         starts.append((start, message))
         if path and path[0] in HEADER_FIELDS:
             continue
         if first[message] < 0:
             first[message] = start
+        elif message < reached and first[reached] > first[message]:
+            continue  # quoted inside a later message, as a call's name in the header of its result
         last[message] = end
+        reached = max(reached, message) if first[reached] < start else message
     result = []
     before = 0
     position = 0
@@ -168,36 +176,43 @@ class _Finder:
 
     def place(self, text: str, index: int, extent: _Extent) -> _Place:
         """Find the turn of message ``index``."""
-        without, with_ = self.prefix(index, False), self.prefix(index + 1, False)
-        if not extent.shown and with_ is not None and without is not None and with_[0] == without[0]:
-            return _Place("", 0, 0, False, absent=True)
-        start = self._start(text, index, extent)
+        without, own = self.prefix(index, False), self.prefix(index + 1, False)
+        prompt = self._prompt(index)
+        prompted = prompt is not None and text.startswith(prompt, extent.before)
+        if not extent.shown and own is not None and without is not None and own[0] == without[0]:
+            full = self.prefix(index, True)
+            if full is None or len(own[0]) == len(full[0]) or not own[0].startswith(full[0]):
+                return _Place(0, 0, False, absent=True, prompt=prompt, prompted=prompted)
+        start = self._start(text, index, extent, prompt)
         if isinstance(start, str):
-            return _Place("", 0, 0, False, start)
+            return _Place(0, 0, False, start, prompt=prompt, prompted=prompted)
         anchor = max(extent.last if extent.shown else start, start)
         end, closed = self._end(text, index, start, anchor, extent.after)
         base = extent.last if extent.shown else extent.before
-        return _Place(text[extent.before : start], start - extent.before, end - base, closed)
+        return _Place(start - extent.before, end - base, closed, prompt=prompt, prompted=prompted)
+
+    def _prompt(self, index: int) -> str | None:
+        """Return what the prompt for message ``index`` prints behind the text of the messages before it."""
+        prompt = self.prefix(index, True)
+        if prompt is None:
+            return None
+        own = _extents([s for s in prompt[1] if s[2][0] >= 0], index, len(prompt[0]))
+        return prompt[0][max((e.last for e in own if e.shown), default=0) :]
 
     def start_only(self, text: str, index: int, extent: _Extent) -> _Place:
         """Find where the turn of message ``index`` starts."""
-        start = self._start(text, index, extent)
+        start = self._start(text, index, extent, self._prompt(index))
         if isinstance(start, str):
-            return _Place("", 0, 0, False, start)
-        return _Place("", start - extent.before, 0, False)
+            return _Place(0, 0, False, start)
+        return _Place(start - extent.before, 0, False)
 
-    def _start(self, text: str, index: int, extent: _Extent) -> int | str:
-        prompt = self.prefix(index, True)
-        if prompt is not None and text.startswith(prompt[0]) and prompt[0]:
-            return len(prompt[0])
+    def _start(self, text: str, index: int, extent: _Extent, prompt: str | None) -> int | str:
+        whole = self.prefix(index, True)
+        if whole is not None and text.startswith(whole[0]) and whole[0]:
+            return len(whole[0])
         gap = text[extent.before : extent.first]
-        if prompt is not None:
-            # What the prompt shows behind the text of the messages before it, header included.
-            own = _extents([s for s in prompt[1] if s[2][0] >= 0], index, len(prompt[0]))
-            behind = max((e.last for e in own if e.shown), default=0)
-            tail = prompt[0][behind:]
-            if tail and gap.startswith(tail):
-                return extent.before + len(tail)
+        if prompt and gap.startswith(prompt):
+            return extent.before + len(prompt)
         header = self._generation_prompt(index)
         if header is None:
             return "the template gives no generation prompt to look for"
@@ -305,9 +320,9 @@ def _usual_end(template: str, source: Source) -> str:
             if last >= 0:
                 end = (text[last : _common(text, prompted)].strip() or text[last:]).strip()
                 break
-        kept = _Place(end, 0, 0, False)
+        kept = _Place(0, 0, False, reason=end)
         _places.put(key, kept)
-    return kept.opening
+    return kept.reason
 
 
 def _closes_block(marker: str) -> bool:
@@ -388,22 +403,4 @@ def _constants(template: str) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, words))) if words else None
 
 
-class _Places:
-    """A bounded map; safe for threads, and a child process starts with a lock of its own."""
-
-    def __init__(self, size: int) -> None:
-        self._items: OrderedDict[Hashable, _Place] = OrderedDict()
-        self._size = size
-        self._lock = threading.Lock()
-
-    def get(self, key: Hashable) -> _Place | None:
-        return self._items.get(key)
-
-    def put(self, key: Hashable, place: _Place) -> None:
-        with self._lock:
-            self._items[key] = place
-            while len(self._items) > self._size:
-                self._items.popitem(last=False)
-
-
-_places = _Places(_PLACES_KEPT)
+_places: BoundedCache[Hashable, _Place] = BoundedCache(_PLACES_KEPT)

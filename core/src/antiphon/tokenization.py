@@ -1,0 +1,326 @@
+"""Turn renderings into ids and masks, piece by piece.
+
+The text is cut at every control token that the template wrote and at both ends of every turn; the pieces are encoded
+(batched, cached) and the control ids put between them. So
+
+- a model sees what it sees at inference, where it samples behind the header's ids: an answer that begins with a line
+  break never merges with the header's;
+- control tokens that messages or tools spell out are text: they become ordinary ids. The assistant's own content and
+  reasoning may hold reasoning and tool markers, which a model writes itself, but never what begins or ends a turn;
+- a piece that was encoded before costs nothing.
+
+Tokenizers that can't be cut so (`TokenizerView.cuts_at_controls`) have their texts encoded whole, with offsets.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from antiphon.errors import MaskUnavailable, TokenizerMismatch
+from antiphon.provenance import REASONING_FIELDS
+from antiphon.tokenizers import Control, TokenizerView, view
+
+if TYPE_CHECKING:
+    from antiphon.rendering import Rendering
+    from antiphon.turns import Turn
+
+_OWN_WORDS = frozenset({"content", *REASONING_FIELDS})
+
+
+class Piece(NamedTuple):
+    """Characters ``start`` to ``end`` of the text; ``ids`` are its tokens.
+
+    ``control`` is the id of a control token that the template wrote, or -1; ``turn`` says whether the piece belongs to
+    a turn; ``offsets`` are characters of each token within the piece where they had to be found already.
+    """
+
+    start: int
+    end: int
+    control: int
+    turn: bool
+
+
+class Break(NamedTuple):
+    """A sampled turn that the template has rewritten since: the text it had, the text it has now, first difference."""
+
+    message: int
+    position: int
+    was: str
+    now: str
+
+
+@dataclass
+class TokenizedRendering:
+    """A rendering's tokens.
+
+    Attributes:
+        input_ids: The ids.
+        rendering: The rendering.
+        breaks: Sampled turns that the template has rewritten (see `antiphon.extend`).
+        sampled: Of each message whose ids were sampled: the message and its (start, end) in ``input_ids``.
+        log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
+    """
+
+    input_ids: list[int]
+    rendering: Rendering = field(repr=False)
+    _mask: list[bool] = field(repr=False)
+    _pieces: list[tuple[Piece, int]] = field(repr=False)
+    _view: TokenizerView = field(repr=False)
+    breaks: list[Break] = field(default_factory=list)
+    sampled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    log_probs: list[float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def assistant_mask(self) -> list[bool]:
+        """True on the tokens of the turns.
+
+        Raises:
+            MaskUnavailable: The turn of a message could not be found; the rendering's `unlocated` says why.
+        """
+        for message, reason in self.rendering.unlocated.items():
+            raise MaskUnavailable(
+                f"The turn of message {message} could not be found in the rendering of the template "
+                f"{self.rendering.source.name}: {reason}; give another template or no mask."
+            )
+        return self._mask
+
+    @functools.cached_property
+    def message_index(self) -> list[int]:
+        """For each token the message whose text it shows, -1 for scaffold."""
+        return _message_index(self)
+
+
+def tokenize(
+    renderings: Sequence[Rendering], tokenizer: Any, *, allow_control_tokens: bool = False
+) -> list[TokenizedRendering]:
+    """Encode renderings together.
+
+    Raises:
+        TokenizerMismatch: There is no tokenizer, or it can't encode the text.
+    """
+    if tokenizer is None:
+        raise TokenizerMismatch("tokenize() needs a tokenizer: pass it here or to render().")
+    tokens = view(tokenizer)
+    if not tokens.cuts_at_controls:
+        from antiphon.whole_encoding import tokenize_whole
+
+        return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
+    plans = [plan(rendering, tokens) for rendering in renderings]
+    outer: list[str] = []
+    inner: list[str] = []
+    for rendering, pieces in zip(renderings, plans, strict=True):
+        text, behind = rendering.text, True
+        for piece in pieces:
+            if piece.control < 0:
+                (outer if behind or not tokens.inner_mark else inner).append(text[piece.start : piece.end])
+            behind = piece.control >= 0
+    known = dict(zip(outer, tokens.encode(outer), strict=True))
+    known_inner = dict(zip(inner, tokens.encode_inner(inner), strict=True)) if inner else {}
+    return [
+        _assemble(rendering, pieces, tokens, known, known_inner, allow_control_tokens)
+        for rendering, pieces in zip(renderings, plans, strict=True)
+    ]
+
+
+def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
+    """Cut a rendering's text into control tokens and pieces between them."""
+    text, template = rendering.text, rendering.source.template
+    turns = [turn for turn in rendering.turns if turn.end > turn.start]
+    pieces: list[Piece] = []
+    position = 0
+    number = 0
+    turn = turns[0] if turns else None
+
+    def advance(end: int) -> None:
+        """Add the text up to ``end``, cut at the ends of turns."""
+        nonlocal position, number, turn
+        while position < end:
+            if turn is None or end <= turn.start:
+                pieces.append(Piece(position, end, -1, False))
+                position = end
+            elif position < turn.start:
+                pieces.append(Piece(position, turn.start, -1, False))
+                position = turn.start
+            elif end < turn.end:
+                pieces.append(Piece(position, end, -1, True))
+                position = end
+            else:
+                if position < turn.end:
+                    pieces.append(Piece(position, turn.end, -1, True))
+                position = turn.end
+                number += 1
+                turn = turns[number] if number < len(turns) else None
+
+    for start, end in scaffold_runs(rendering):
+        for first, last, token in tokens.controls(text[start:end], template):
+            advance(start + first)
+            inside = turn is not None and turn.start <= start + first < turn.end
+            pieces.append(Piece(start + first, start + last, token, inside))
+            position = start + last
+            if turn is not None and position >= turn.end:
+                number += 1
+                turn = turns[number] if number < len(turns) else None
+    advance(len(text))
+    return pieces
+
+
+def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
+    """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
+    spans = [(s.start, s.end) for s in rendering.spans if s.field[:1] != ("role",)]
+    if rendering.input_spans:
+        spans = sorted(spans + [(s.start, s.end) for s in rendering.input_spans])
+    runs = []
+    position = 0
+    for start, end in spans:
+        if start > position:
+            runs.append((position, start))
+        position = end
+    if position < len(rendering.text):
+        runs.append((position, len(rendering.text)))
+    return runs
+
+
+def _assemble(
+    rendering: Rendering,
+    pieces: list[Piece],
+    tokens: TokenizerView,
+    known: dict[str, list[int]],
+    known_inner: dict[str, list[int]],
+    allow_control_tokens: bool,
+) -> TokenizedRendering:
+    text = rendering.text
+    forbidden = tokens.control_ids(rendering.source.template)
+    ids: list[int] = []
+    mask: list[bool] = []
+    placed: list[tuple[Piece, int]] = []
+    behind = True
+    for piece in pieces:
+        if piece.control >= 0:
+            ids.append(piece.control)
+            mask.append(piece.turn)
+            placed.append((piece, 1))
+        else:
+            part = text[piece.start : piece.end]
+            found = known[part] if behind or not tokens.inner_mark else known_inner[part]
+            if not (allow_control_tokens or forbidden.isdisjoint(found)):
+                found = encode_guarded(rendering, piece, pieces, tokens)
+            ids += found
+            mask += [piece.turn] * len(found)
+            placed.append((piece, len(found)))
+        behind = piece.control >= 0
+    if rendering.continued:
+        mask = [False if i >= _first_of_last_turn(rendering, placed) else m for i, m in enumerate(mask)]
+    return TokenizedRendering(ids, rendering, mask, placed, tokens)
+
+
+def _first_of_last_turn(rendering: Rendering, placed: list[tuple[Piece, int]]) -> int:
+    """Return the first token of the turn that is being continued: what is given there was not sampled."""
+    turns: list[Turn] = rendering.turns
+    start = turns[-1].start if turns and not turns[-1].closed else len(rendering.text)
+    return sum(count for piece, count in placed if piece.start < start)
+
+
+def encode_guarded(
+    rendering: Rendering, piece: Piece, pieces: Sequence[Piece], tokens: TokenizerView
+) -> list[int]:
+    """Encode a piece in which messages or tools spell out control tokens, so that those stay text."""
+    text = rendering.text[piece.start : piece.end]
+    forbidden = tokens.control_ids(rendering.source.template)
+    allowed = own_markers(rendering, pieces, tokens) if piece.turn else frozenset()
+    result: list[int] = []
+    position = 0
+    for start, end, token in tokens.find(text, forbidden):
+        if token in allowed and _in_own_words(rendering, piece.start + start, piece.start + end):
+            result += _encode_safe(text[position:start], tokens, forbidden)
+            result.append(token)
+            position = end
+    result += _encode_safe(text[position:], tokens, forbidden)
+    return result
+
+
+def own_markers(rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView) -> frozenset[int]:
+    """Return the control ids that an assistant's own words may hold: added tokens that are not flagged special.
+
+    Those that open the header of a message stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and would
+    begin a turn. They are the first control tokens behind each turn and the first of each header.
+    """
+    plain = {token for token, (_, special) in tokens.added.items() if not special}
+    headers: set[int] = set()
+    between = True
+    last_was_control = False
+    for piece in pieces:
+        if piece.turn:
+            between, last_was_control = True, False
+            continue
+        if piece.control >= 0 and (between or not last_was_control):
+            headers.add(piece.control)
+            between = False
+        last_was_control = piece.control >= 0
+    return frozenset(plain - headers) & tokens.control_ids(rendering.source.template)
+
+
+def _in_own_words(rendering: Rendering, start: int, end: int) -> bool:
+    return any(
+        span.start <= start and end <= span.end and span.field[:1] and span.field[0] in _OWN_WORDS
+        for span in rendering.spans
+    )
+
+
+def _encode_safe(text: str, tokens: TokenizerView, forbidden: frozenset[int]) -> list[int]:
+    """Encode text so that no id is forbidden: texts of control tokens are broken behind their first character."""
+    if not text:
+        return []
+    (ids,) = tokens.encode_inner([text])
+    if forbidden.isdisjoint(ids):
+        return ids
+    cuts = [0, *(control[0] + 1 for control in tokens.find(text, forbidden)), len(text)]
+    parts = [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+    if len(parts) > 1:
+        return [token for part in parts for token in _encode_safe(part, tokens, forbidden)]
+    raise TokenizerMismatch(
+        f"{tokens.describe()} makes a control token of the text {text!r} alone; it can't be written as text. "
+        "Pass allow_control_tokens=True to let it through."
+    )
+
+
+def _message_index(tokenized: TokenizedRendering) -> list[int]:
+    rendering, tokens = tokenized.rendering, tokenized._view
+    spans = [span for span in rendering.spans if span.field[:1] != ("role",)]
+    result: list[int] = []
+    sampled = {start: message for message, (start, _) in tokenized.sampled.items()}
+    position = 0
+    for piece, count in tokenized._pieces:
+        while position < len(spans) and spans[position].end <= piece.start:
+            position += 1
+        if len(result) in sampled:
+            result += [sampled[len(result)]] * count
+        elif position == len(spans) or spans[position].start >= piece.end:
+            result += [-1] * count
+        else:
+            text = rendering.text[piece.start : piece.end]
+            offsets = tokens.offsets(text)
+            if offsets is None or len(offsets) != count:
+                offsets = _spread(text, count)
+            number = position
+            for start, end in offsets:
+                first, last = piece.start + start, piece.start + max(end, start + 1)
+                while number < len(spans) and spans[number].end <= first:
+                    number += 1
+                here = number < len(spans) and spans[number].start < last
+                result.append(spans[number].message if here else -1)
+    return result
+
+
+def _spread(text: str, count: int) -> list[tuple[int, int]]:
+    """Characters of tokens, spread evenly: for pieces whose tokens no tokenizer call gives in one go."""
+    size = len(text)
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)] if count else []
+
+
+__all__ = ["Break", "Control", "Piece", "TokenizedRendering", "plan", "tokenize"]
