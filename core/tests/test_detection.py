@@ -262,3 +262,12 @@ def test_verdict_crosses_processes(register: Any) -> None:
     register("parrot", name_patterns=("^parrot",))
     detection = detect_family("parrot-7b")
     assert pickle.loads(pickle.dumps(detection)) == detection
+
+
+def test_of_dialects_with_one_digest_the_name_tells_and_else_the_first_is_taken(
+    register: Any,
+) -> None:
+    register("one", digests=(digest(OTHER),), name_patterns=("^finch",))
+    register("two", digests=(digest(OTHER),), name_patterns=("^parrot",))
+    assert detect_family(Tokenizer("org/parrot-7b", OTHER)).family == "two"
+    assert detect_family(Tokenizer("org/crow-7b", OTHER)).family == "one"

@@ -62,7 +62,6 @@ _WITH_TOOLS: list[dict[str, Any]] = [
     {"role": "user", "content": "Will it rain in Lima?"},
     {"role": "assistant", "content": "", "tool_calls": [_CALL]},
     {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": "no rain"},
-    {"role": "assistant", "content": "No."},
 ]
 _WITH_REASONING: list[dict[str, Any]] = [
     {"role": "user", "content": "2 + 2?"},
@@ -74,11 +73,12 @@ _WITH_REASONING: list[dict[str, Any]] = [
 # A dialect's text is the model's own only if these two agree; the others tell near dialects apart.
 _DECISIVE: dict[str, dict[str, Any]] = {
     "plain": {"messages": _PLAIN, "add_generation_prompt": True},
-    "tools": {"messages": _WITH_TOOLS, "tools": [_TOOL]},
+    "tools": {"messages": _WITH_TOOLS, "tools": [_TOOL], "add_generation_prompt": True},
 }
 _FINER: dict[str, dict[str, Any]] = {
     "no-system": {"messages": _PLAIN[1:], "add_generation_prompt": True},
     "reasoning": {"messages": _WITH_REASONING},
+    "no prompt": {"messages": _PLAIN[:3]},
     "tools without a system message": {"messages": _WITH_TOOLS[1:], "tools": [_TOOL]},
     "thinking off": {
         "messages": _PLAIN[1:],

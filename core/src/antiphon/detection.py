@@ -5,7 +5,7 @@ tokenizer's own template, the control tokens in its vocabulary, patterns on its 
 tier that holds a dialect decides. Where several dialects hold in one tier, the higher
 `ModelFamily.priority` decides; then the more telling mark (more control tokens, a longer stretch of
 the name); then the tiers below, among those dialects only. What is still a tie is an error and not
-a guess.
+a guess (dialects with one template excepted: none of them is wrong).
 
 A mark that is known and speaks against a dialect rules it out below the digest tier: a vocabulary
 without its control tokens, or a template of the tokenizer's own that writes another text (see
@@ -152,7 +152,11 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
     for tier, matching in _TIERS:
         candidates = matching(left, marks)
         seen += candidates
-        if check_text and marks.template is not None and tier in ("vocabulary", "name"):
+        if (
+            check_text
+            and marks.template is not None
+            and (tie or (tier,))[0] in ("vocabulary", "name")
+        ):
             candidates = _writing_the_same(left, candidates, marks, notes)
         names = _best(candidates)
         if len(names) == 1:
@@ -165,9 +169,12 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
             left = [family for family in left if family.name in names]
     if tie is not None:
         tier, names = tie
+        if tier == "template digest":
+            # They write one text, so none of them is wrong.
+            return Detection(marks.subject, names[0], tier, tuple(seen), tuple(notes))
         raise FamilyAmbiguous(
-            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which: say"
-            f" family={names[0]!r} (or another of them), or register one with a higher priority."
+            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
+            f" say family={names[0]!r} (or another one), or register one with a higher priority."
         )
     return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
 
