@@ -214,3 +214,42 @@ def some_conversation(rng: Random) -> Conversation:
         if rng.random() < 0.4:
             kwargs[name] = rng.choice((True, False, True, False, None, 0, 1, "false"))
     return messages, tools, kwargs
+
+
+def readable_conversation(rng: Random) -> Conversation:
+    """Return a conversation that every Qwen template prints without loss, but with hostile text.
+
+    The text is a string, names and arguments are such as schemas allow, and roles follow each other
+    as in real conversations. What a model would not write in its own turn (an end token, reasoning
+    markers) is left to users and tools.
+    """
+    own = [text for text in TEXTS if not any(mark in text for mark in ("think>", "<|", "<tool_"))]
+    messages: list[dict[str, Any]] = []
+    if rng.random() < 0.5:
+        messages.append({"role": "system", "content": rng.choice(TEXTS).strip() or "Be brief."})
+    for _ in range(rng.randint(1, 3)):
+        messages.append({"role": "user", "content": "Q: " + some_text(rng) + "."})
+        for _ in range(rng.randint(0, 2)):
+            calls = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": rng.choice(("f", "get_weather", "a.b-c")),
+                        "arguments": {
+                            key: rng.choice(ARGUMENT_VALUES)
+                            for key in rng.sample(
+                                ("city", "days", "größe", "a_b"), rng.randint(0, 3)
+                            )
+                        },
+                    },
+                }
+                for _ in range(rng.randint(1, 2))
+            ]
+            content = rng.choice(("", "Let me see."))
+            messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+            messages += [{"role": "tool", "content": "r" + some_text(rng) + "."} for _ in calls]
+        messages.append({"role": "assistant", "content": "A: " + rng.choice(own) + "."})
+    if rng.random() < 0.3:
+        messages.pop()
+    tools = [some_tool(rng, 0.0)] if rng.random() < 0.5 else None
+    return messages, tools, {"add_generation_prompt": messages[-1]["role"] != "assistant"}

@@ -427,7 +427,7 @@ FAMILIES = (
             (_THINKING_UNLESS_OFF, _OFF_UNLESS_THINKING),
             ("with thinking off an empty block", "an empty block unless thinking is on"),
         ),
-        grammar=_grammar("QWEN35"),
+        grammar=_grammar("QWEN35_NOTHINK"),
         digests=("273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80",),
         model_ids=(*_ids("Qwen3.5-*", "0.8B 2B"), *_ids("Qwen3.5-*-Base", "0.8B 2B")),
         name_patterns=_named(r"qwen-?3[._]?5(?!\d)(?=[-_](?:0[._]8|2)b(?![a-z]))"),
