@@ -17,7 +17,7 @@ from tensordict import LazyStackedTensorDict, TensorClass, TensorDict, is_tensor
 from antiphon.errors import ContainerError
 from antiphon.fields import field_entry
 from antiphon.history import History
-from antiphon.padding import Side, pad_storage, unpad_rows
+from antiphon.padding import Side, depth_of, leaves, pad_storage, unpad_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -86,16 +86,19 @@ def ragged(
     Lists deeper than the batch size become dense where all rows have one length; else they become batch
     dimensions.
     """
-    from antiphon.padding import depth_of, leaves
-
     depth = max((depth_of(value) for value in rows.values()), default=0)
     batch = len(batch_size)
-    if depth > batch and any(
-        len({len(row) for row in leaves(value)}) > 1 for value in rows.values()
-    ):
+    if depth > batch and not all(_is_dense(value, batch) for value in rows.values()):
         batch = depth
     td = _ragged_storage(rows, batch, device)
     return cls._from_tensordict(td)
+
+
+def _is_dense(rows: Any, batch: int) -> bool:
+    """Whether each part of a batch of `batch` dimensions is rows of one length."""
+    if batch and isinstance(rows, list):
+        return all(_is_dense(part, batch - 1) for part in rows)
+    return len({len(row) for row in leaves(rows)}) <= 1
 
 
 def _ragged_storage(rows: dict[str, Any], batch: int, device: torch.device | None) -> Any:

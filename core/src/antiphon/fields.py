@@ -66,3 +66,12 @@ def field_entry(name: str, value: Any, size: Sequence[int], device: torch.device
     if len(size) > 1:
         return NonTensorStack(*[field_entry(name, item, size[1:], device) for item in values])
     return FoldedValues.fold(values, device)
+
+
+def nested_entry(values: Any, depth: int, device: torch.device | None = None) -> Any:
+    """Values in lists `depth` deep as one non-tensor entry; the lists may be ragged."""
+    if depth == 0:
+        return non_tensor(values, device)
+    if depth == 1:
+        return FoldedValues.fold(list(values), device)
+    return NonTensorStack(*[nested_entry(item, depth - 1, device) for item in values])

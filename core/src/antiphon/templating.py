@@ -203,17 +203,18 @@ def read_chat(text_or_ids: Any, template: Template) -> list[Message]:
     return parse(text_or_ids, tokenizer=template.tokenizer, family=template.reader, tools=tools)
 
 
-def read_answer(text_or_ids: Any, prompt: Any, template: Template) -> Message:
-    """The message that a completion holds."""
-    from antiphon.reading.reader import parse_response
+def read_answer(text_or_ids: Any, prompt: Any, template: Template) -> tuple[Message, str | None]:
+    """The message that a completion holds, and the end token that closed it."""
+    from antiphon.reading.reader import read_response
 
-    return parse_response(
+    reading = read_response(
         text_or_ids,
         prompt=prompt,
         tokenizer=template.tokenizer,
         family=template.reader,
         tools=template.variables.get("tools"),
     )
+    return reading.message, reading.end_token
 
 
 # Templates that people bring at run time
