@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,8 @@ from antiphon.reading.scan import (
     skip_white,
 )
 
+_NO_ARGUMENTS = "the call's name is not followed by its arguments"
+_SYMBOL = re.compile("[\ud800-\udfff]")
 _INDEXED = re.compile(r"(.+?)(?::\d+)?\Z", re.DOTALL)
 
 
@@ -73,14 +76,17 @@ class Progress:
 
     Attributes:
         nested: The value that is being scanned.
+        value: The arguments inside it, likewise, where they are being shown as they grow.
         name: The tool's name, once it is known.
         shown: Up to where the arguments' text has been shown.
         arguments: Where the arguments' text begins, once that is known; -1 before.
         params: The parameters read so far.
         pos: Where the next parameter is expected.
+        tools: The parameter schema of each tool, where the tools are known.
     """
 
     nested: Nested | None = None
+    value: Nested | None = None
     name: str | None = None
     id: str | None = None
     shown: int = -1
@@ -88,6 +94,15 @@ class Progress:
     params: dict[str, Any] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)
     pos: int = -1
+    tools: Mapping[str, Mapping[str, Any]] | None = None
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the tool's parameters that have not been read yet, where its schema is known."""
+        schema = (self.tools or {}).get(self.name or "")
+        properties = schema.get("properties") if schema else None
+        if not isinstance(properties, Mapping):
+            return ()
+        return tuple(key for key in properties if isinstance(key, str) and key not in self.params)
 
 
 MORE = None
@@ -187,6 +202,8 @@ def _read_json(
     read = decode_json_at(text, start) if nested is None and final else None
     if read is not None:
         value, end = read
+        if _SYMBOL.search(text, start, end):
+            value = decode_json(call.plain(text[start:end]))
     else:
         if nested is None:
             nested = progress.nested = Nested(start)
@@ -194,7 +211,7 @@ def _read_json(
             _watch_json(call, text, start, progress)
             return MORE
         end = nested.end
-        value = decode_json(text[start:end])
+        value = decode_json(call.plain(text[start:end]))
     items = value if isinstance(value, list) else [value]
     places = [(start, end)] if isinstance(value, dict) else _item_places(text, start, end)
     calls = [json_call(call, item, text, place) for item, place in zip(items, places, strict=False)]
@@ -246,7 +263,7 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
     return Call(
         name=name,
         arguments=arguments,
-        text=text[span[0] : span[1]] if span else None,
+        text=call.plain(text[span[0] : span[1]]) if span else None,
         id=_id(form.id_keys, inner, item),
         form=call,
     )
@@ -273,8 +290,9 @@ def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -
         if key is None or key.end() >= len(text):
             break
         if key.group(1) in call.form.argument_keys:
-            if progress.name is not None:
+            if progress.name is not None and text[key.end()] in "{[":
                 progress.arguments = progress.shown = key.end()
+                progress.value = Nested(key.end())
             break
         value = decode_json_at(text, key.end())
         if value is None:
@@ -292,6 +310,7 @@ def _name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str
     candidates = [*call.name_closer.parts[:1], *call.closer.parts[:1], *call.id_opener.parts[:1]]
     if call.param is not None:
         candidates += call.param.opener.parts[:1]
+        candidates += [part[:-1] + "/>" for part in call.name_closer.parts[:1] if part[-1:] == ">"]
     if not call.name_closer.parts:
         if call.form.style == "named":
             candidates += ["{", "["]
@@ -308,8 +327,10 @@ def _name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str
     if best < 0:
         if final:
             return None
-        if "\n" in text[at:]:
-            raise Invalid("the call's name is not followed by its arguments")
+        _, line, rest = text[at:].partition("\n")
+        rest = rest.lstrip(WHITE)
+        if line and rest and not any(part.startswith(rest) for part in candidates):
+            raise Invalid(_NO_ARGUMENTS)
         return MORE
     # A longer marker that begins at the same place may still be on its way.
     return text[at:best].strip(WHITE), best
@@ -319,9 +340,11 @@ def _checked_name(call: CompiledCall, name: str) -> str:
     prefix = call.form.name_prefix
     if prefix and name.startswith(prefix):
         name = name[len(prefix) :]
-    if not name or "\n" in name:
+    if not name:
         raise Invalid("the call has no name")
-    return name
+    if "\n" in name:
+        raise Invalid(_NO_ARGUMENTS)
+    return call.plain(name)
 
 
 def _read_named(
@@ -346,7 +369,7 @@ def _read_named(
             if end is None:
                 return MORE
             if end < 0:
-                raise Invalid("the call's name is not followed by its arguments")
+                raise Invalid(_NO_ARGUMENTS)
             at = end
         if form.named_by_id:
             progress.id = label
@@ -361,7 +384,7 @@ def _read_named(
         read_value = braces_value(text, at, form.quote)
         if read_value is None:
             return MORE
-        value, end = read_value
+        value, end = spelled_out(call, read_value[0]), read_value[1]
         argument_text = None
     else:
         if text[at] not in "{[":
@@ -370,15 +393,18 @@ def _read_named(
         quick = decode_json_at(text, at) if nested is None and final else None
         if quick is not None:
             value, end = quick
+            if _SYMBOL.search(text, at, end):
+                value = decode_json(call.plain(text[at:end]))
         else:
             if nested is None:
                 nested = progress.nested = Nested(at)
                 progress.arguments = progress.shown = at
+                progress.value = Nested(at)
             if not nested.advance(text):
                 return MORE
             end = nested.end
-            value = decode_json(text[at:end])
-        argument_text = text[at:end]
+            value = decode_json(call.plain(text[at:end]))
+        argument_text = call.plain(text[at:end])
     if not isinstance(value, dict):
         raise Invalid("the arguments are not an object")
     made = Call(progress.name, value, argument_text, progress.id, form=call)
@@ -408,18 +434,14 @@ def _read_params(
             return MORE
         name, at = read
         for part in call.name_closer.parts:
-            if part.endswith(">") and name.endswith("/"):
+            if part.endswith(">") and text.startswith(part[:-1] + "/>", at):
                 # <invoke name="f"/>: a call without arguments may close itself.
-                name = name[:-1].rstrip()
-            closed = step(text, at, part[:-1] + "/>", final) if part.endswith(">") else -1
+                return Found([Call(_checked_name(call, name), {}, form=call)], at + len(part) + 1)
             end = step(text, at, part, final)
-            if end is None or closed is None:
+            if end is None:
                 return MORE
-            if closed >= 0:
-                made = Call(_checked_name(call, name.rstrip('"')), {}, form=call)
-                return Found([made], closed)
             if end < 0:
-                raise Invalid("the call's name is not followed by its arguments")
+                raise Invalid(_NO_ARGUMENTS)
             at = end
         progress.name = _checked_name(call, name)
         progress.pos = at
@@ -468,7 +490,7 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     key_end = text.find(param.key_closer.core, pos)
     if key_end < 0:
         return False
-    key = text[pos:key_end].strip(WHITE)
+    key = call.plain(text[pos:key_end].strip(WHITE))
     at = key_end + len(param.key_closer.core)
     for part in param.key_closer.parts[1:]:
         end = step(text, at, part, final)
@@ -488,13 +510,13 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     else:
         tail = param.key_closer.tail
     start = _skip_tail(text, at, tail)
-    found = _value_end(call, text, at, final)
+    found = _value_end(call, text, at, final, (*progress.keys(),), key)
     if found is None:
         return False
     value_end, end = found
     start = min(start, value_end)
     value_end = _trim_lead(text, start, value_end, param.closer.lead)
-    raw = text[start:value_end]
+    raw = call.plain(text[start:value_end])
     if param.flag_closer.parts:
         if flag.lower() == "true":
             progress.params[key] = raw
@@ -533,32 +555,66 @@ def _trim_lead(text: str, start: int, end: int, lead: str) -> int:
     return end
 
 
-def _value_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[int, int] | None:
-    """Find the end of a value: the first closer after which another argument or the end follows.
+def _value_end(
+    call: CompiledCall, text: str, pos: int, final: bool, keys: tuple[str, ...], key: str
+) -> tuple[int, int] | None:
+    """Find where a value ends and where what follows it begins; None for more text.
 
-    A value may hold the closer's text; then what follows it tells. Where nothing that fits
-    follows anywhere, the first closer is meant.
+    That is the first closer after which another argument or the end of the call follows: a value
+    may hold the closer's text. Models leave closers out; the next argument that the tool has, or
+    the whole end of the call, then ends the value too.
     """
     param = call.param
     assert param is not None
     closer = param.closer.core
     followers = [*param.opener.parts[:1], *call.closer.parts[:1]]
+    ends: tuple[int, int] | None = None
+    certain = len(text)
     found = text.find(closer, pos)
     while found >= 0:
         end = found + len(closer)
         at = skip_white(text, end)
-        rest = text[at:]
-        if any(rest.startswith(item) for item in followers):
-            return found, end
-        if not final and any(item.startswith(rest) for item in followers):
-            return None
-        if final and not rest:
-            return found, end
+        if any(text.startswith(item, at) for item in followers):
+            ends = found, end
+            break
+        if final and at >= len(text):
+            ends = found, end
+            break
+        if not final and any(item.startswith(text[at:]) for item in followers):
+            certain = found
+            break
         found = text.find(closer, end)
-    if not final:
-        return None
+    limit = ends[0] if ends else certain
+    missing = _missing_closer(call, text, pos, limit, final, [item for item in keys if item != key])
+    if missing is not None:
+        return missing, missing
+    if ends is not None or not final or certain < len(text):
+        return ends
     found = text.find(closer, pos)
     return None if found < 0 else (found, found + len(closer))
+
+
+def _missing_closer(
+    call: CompiledCall, text: str, pos: int, limit: int, final: bool, keys: list[str]
+) -> int | None:
+    """Find a line before `limit` that begins the tool's next argument or ends the call."""
+    param = call.param
+    assert param is not None
+    places: list[int] = []
+    for key in keys:
+        head = f"\n{param.opener.core}{key}{param.key_closer.core}"
+        found = text.find(head, pos - 1, limit)
+        if found >= 0:
+            places.append(found)
+    if call.boundary is not None:
+        for match in call.boundary.finditer(text, pos, limit if limit < len(text) else len(text)):
+            if limit >= len(text) and match.group(1) is not None and not final:
+                continue
+            if limit < len(text) and match.group(1) is not None:
+                continue
+            places.append(match.start())
+            break
+    return min(places) if places else None
 
 
 def _read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Found | None:
@@ -585,7 +641,7 @@ def _read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Foun
         if read is None:
             return MORE
         name, arguments, end = read
-        calls.append(Call(_checked_name(call, name), arguments, None, form=call))
+        calls.append(Call(_checked_name(call, name), spelled_out(call, arguments), form=call))
         at = skip_white(text, end)
         if listed and at >= len(text):
             return MORE
@@ -625,7 +681,7 @@ def _read_builtin(call: CompiledCall, text: str, pos: int, final: bool) -> Found
             raise Invalid("not plain Python")
     except Invalid:
         name, arguments = decode_unescaped_call(body, call.form.call_suffix)
-    made = Call(_checked_name(call, name), arguments, form=call)
+    made = Call(_checked_name(call, name), spelled_out(call, arguments), form=call)
     return _closed(call, text, pos + len(body.rstrip()), final, [made])
 
 
@@ -636,8 +692,19 @@ def _read_fixed(call: CompiledCall, text: str, pos: int, final: bool) -> Found |
         return MORE
     end = found.start() if found else len(text)
     form = call.form
-    made = Call(form.fixed_name, {form.fixed_argument: text[pos:end]}, form=call)
+    made = Call(form.fixed_name, {form.fixed_argument: call.plain(text[pos:end])}, form=call)
     return Found([made], end)
+
+
+def spelled_out(call: CompiledCall, value: Any) -> Any:
+    """Return a value with control characters written out in its strings."""
+    if isinstance(value, str):
+        return call.plain(value)
+    if isinstance(value, list):
+        return [spelled_out(call, item) for item in value]
+    if isinstance(value, dict):
+        return {call.plain(key): spelled_out(call, item) for key, item in value.items()}
+    return value
 
 
 def python_or_json(text: str) -> Any:

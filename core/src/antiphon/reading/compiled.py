@@ -18,6 +18,9 @@ from antiphon.reading.scan import WHITE
 Convert = Callable[[str], str]
 """Rewrites a literal so that its control tokens are single characters."""
 
+_DISTINCT = 4
+"""Characters that a part of an opener must have to stand for the whole."""
+
 _LINES = re.compile(r"[ \t\r]*\n\s*")
 
 
@@ -58,10 +61,13 @@ class CompiledCall(NamedTuple):
 
     Attributes:
         form: The form.
-        triggers: What begins a region of calls: the block's opener, the call's opener or both.
+        triggers: What begins a region of calls: the block's opener, the call's opener, or its last
+            line alone.
         lead: White space before the calls that is the format's.
         stops: What ends a malformed call: the closers.
         stop: `stops` as an expression.
+        boundary: The call's whole closer where the closer of its last argument was left out.
+        plain: Writes control characters out.
     """
 
     form: CallForm
@@ -77,6 +83,8 @@ class CompiledCall(NamedTuple):
     lead: str
     ends: tuple[str, ...]
     stop: re.Pattern[str] | None
+    boundary: re.Pattern[str] | None
+    plain: Callable[[str], str]
 
 
 def alternation(literals: object) -> str:
@@ -85,7 +93,16 @@ def alternation(literals: object) -> str:
     return "|".join(map(re.escape, found))
 
 
-def _compile_call(form: CallForm, convert: Convert, end_tokens: tuple[str, ...]) -> CompiledCall:
+def _boundary(closer: Mark, following: list[str]) -> re.Pattern[str] | None:
+    if not closer.parts:
+        return None
+    whole = r"\s*".join(map(re.escape, closer.parts))
+    return re.compile(rf"\n{whole}(?=\s*(?:{alternation(following)}|(\Z)))")
+
+
+def _compile_call(
+    form: CallForm, convert: Convert, end_tokens: tuple[str, ...], plain: Callable[[str], str]
+) -> CompiledCall:
     def mark(literal: str) -> Mark:
         return make_mark(literal, convert)
 
@@ -98,6 +115,9 @@ def _compile_call(form: CallForm, convert: Convert, end_tokens: tuple[str, ...])
             mark(given.opener), mark(given.key_closer), mark(given.flag_closer), mark(given.closer)
         )
     triggers = [mark_.core for mark_ in (block_opener, opener) if mark_.core]
+    if len(opener.parts) > 1 and len(opener.parts[-1]) >= _DISTINCT:
+        # Models leave out the first line of an opener; its last tells as much.
+        triggers.append(opener.parts[-1])
     ends = tuple(convert(end) for end in form.ends)
     stops = [*closer.parts[-1:], *block_closer.parts[-1:], *ends, *triggers, *end_tokens]
     first = block_opener if block_opener.parts else opener
@@ -115,6 +135,8 @@ def _compile_call(form: CallForm, convert: Convert, end_tokens: tuple[str, ...])
         lead=form.lead or first.lead,
         ends=ends,
         stop=re.compile(alternation(stops)) if any(stops) else None,
+        boundary=_boundary(closer, [*triggers, *end_tokens]),
+        plain=plain,
     )
 
 
@@ -139,7 +161,9 @@ class Compiled:
         self._translate = {ord(char): text for char, text in symbols.items()}
         ends = [*grammar.end_tokens, *(end for form in grammar.calls for end in form.ends)]
         self.stops = tuple(dict.fromkeys(convert(end.strip(WHITE)) for end in ends))
-        self.calls = tuple(_compile_call(form, convert, self.stops) for form in grammar.calls)
+        self.calls = tuple(
+            _compile_call(form, convert, self.stops, self.plain) for form in grammar.calls
+        )
         self.bare = tuple(call for call in self.calls if call.form.bare)
         self.triggers: dict[str, list[CompiledCall]] = {}
         for call in self.calls:
@@ -163,7 +187,7 @@ class Compiled:
         self.prefixes = _prefixes(markers)
         self.longest = max(map(len, self.prefixes), default=0)
         self.stop = re.compile(alternation(self.stops)) if self.stops else None
-        closers = [self.think_close.core, *self.stops, *self.continued]
+        closers = [self.think_close.core, *self.stops, *self.continued, *self.triggers]
         self.think_end = re.compile(alternation(closers)) if any(closers) else None
         self.think_prefixes = _prefixes(closers)
         self.conversation: object | None = None

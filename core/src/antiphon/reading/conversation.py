@@ -115,7 +115,7 @@ class Splitter:
         self.thinks = tuple(
             core for core in (compiled.think_open.core, compiled.think_close.core) if core
         )
-        self.roles = {role: [form for form in self.forms if form.role == role] for role in roles}
+        self.answer_openers = tuple(dict.fromkeys(self._answer_openers()))
 
     def _answer_openers(self) -> Iterator[str]:
         """Yield what stands right before an assistant's body: the opener, or where that is empty

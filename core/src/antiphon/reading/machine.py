@@ -7,12 +7,15 @@ Everything else (one-shot reading, streams, whole conversations) drives it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from antiphon.reading.calls import Call, Found, Progress, arguments_text, read_call, step
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.scan import WHITE, Invalid, skip_white
+
+Tools = Mapping[str, Mapping[str, Any]] | None
 
 EventKind = Literal["reasoning", "content", "call", "arguments", "call_end", "end"]
 PieceKind = Literal["format", "reasoning", "content", "call", "end", "after"]
@@ -62,6 +65,7 @@ class Machine:
     Args:
         compiled: The grammar.
         inside: Whether the turn begins inside the reasoning.
+        tools: The parameter schema of each tool, where the tools are known.
 
     Attributes:
         reasoning: Parts of the reasoning.
@@ -73,8 +77,10 @@ class Machine:
         open_call: Whether the text so far ends inside a call.
     """
 
-    def __init__(self, compiled: Compiled, *, inside: bool = False) -> None:
+    def __init__(self, compiled: Compiled, *, inside: bool = False, tools: Tools = None) -> None:
         self._compiled = compiled
+        self._tools = tools
+        self._trial: tuple[Machine, int] | None = None
         self._text = ""
         self._pos = 0
         self._state = "start"
@@ -279,8 +285,19 @@ class Machine:
             self._pos = end
             self._finish(found.end())
             return False
+        lead = compiled.think_close.lead
+        if found.group() in compiled.triggers and found.group() != compiled.think_close.core:
+            if not self._trial_call(end, final):
+                return False
+            if self._trial is None:
+                # It was no call: its marker is a part of the reasoning.
+                self._say("reasoning", text[pos : found.end()])
+                self._pos = found.end()
+                return True
+            self._trial = None
+            lead = compiled.triggers[found.group()][0].lead
         lead_start = end
-        for char in reversed(compiled.think_close.lead):
+        for char in reversed(lead):
             if lead_start > pos and text[lead_start - 1] == char:
                 lead_start -= 1
             else:
@@ -296,6 +313,11 @@ class Machine:
                     close_end = found.end()
                     break
         self._say("reasoning", text[pos:lead_start])
+        if found.group() in compiled.triggers and found.group() != compiled.think_close.core:
+            self._piece("format", text[lead_start:end])
+            self._pos = end
+            self._tail, self._state = "", "content"
+            return True
         assert close_end is not None
         self._piece("format", text[lead_start:close_end])
         self._pos = close_end
@@ -304,6 +326,28 @@ class Machine:
         if self._state == "after_think":
             self._state = "tail" if not compiled.content_open.parts else "start"
         return True
+
+    def _trial_call(self, start: int, final: bool) -> bool:
+        """Try whether calls that begin inside the reasoning are calls; False for more text.
+
+        Some models call without closing their reasoning; others think about calls. They are calls
+        if they are whole and nothing but calls follows up to the end of the turn.
+        """
+        text = self._text
+        if self._trial is None:
+            # The text before `start` is dropped from now on, so that positions stay.
+            self._say("reasoning", "")
+            self._trial = Machine(self._compiled, tools=self._tools), 0
+            self._trial[0]._state = "content"
+        machine, fed = self._trial
+        more = text[start + fed :]
+        machine.close(more) if final else machine.feed(more)
+        self._trial = machine, fed + len(more)
+        bad = any(call.status != "ok" for call in machine.calls)
+        if bad or machine.content or (final and not machine.calls):
+            self._trial = None
+            return True
+        return final or machine.ended_by is not None
 
     def _content(self, final: bool) -> bool:
         compiled = self._compiled
@@ -379,7 +423,7 @@ class Machine:
     # Calls
 
     def _begin(self, forms: list[CompiledCall], start: int) -> None:
-        self._open = _Open(start, start, list(forms), Progress())
+        self._open = _Open(start, start, list(forms), Progress(tools=self._tools))
         self._state = "call"
 
     def _call(self, final: bool) -> bool:
@@ -406,7 +450,7 @@ class Machine:
                 if not problem:
                     problem, label, first = str(error), opened.progress.name, form
                 opened.forms.pop(0)
-                opened.progress = Progress(shown=-1)
+                opened.progress = Progress(tools=self._tools)
         self._open = None
         self._broken = (opened.start, first, label, problem)
         self._pos = opened.start
@@ -425,7 +469,11 @@ class Machine:
             if pos < 0:
                 raise Invalid("the opening marker of the calls is not whole")
         assert pos is not None
-        for part in form.opener.parts:
+        parts = form.opener.parts
+        if pos == start and parts and parts[-1] in form.triggers[1:]:
+            # The opener may begin with its last line.
+            parts = parts[-1:] if text.startswith(parts[-1], pos) else parts
+        for part in parts:
             following = step(text, pos, part, final)
             if following is None:
                 return None
@@ -467,13 +515,14 @@ class Machine:
     def _show(self, opened: _Open) -> None:
         """Show as much of a growing call's arguments as is certain."""
         progress = opened.progress
-        if progress.name is None or progress.arguments < 0 or progress.nested is None:
+        if progress.name is None or progress.value is None:
             return
         index = len(self.calls)
         if not opened.shown:
             opened.shown = True
             self._events.append(Event("call", self._compiled.plain(progress.name), index))
-        size = progress.nested.pos
+        progress.value.advance(self._text)
+        size = progress.value.pos
         if size > progress.shown:
             text = self._text[progress.shown : size]
             self._events.append(Event("arguments", self._compiled.plain(text), index))
@@ -487,6 +536,7 @@ class Machine:
         end = found.start() if found else len(text)
         raw = self._compiled.plain(text[opened.start : end])
         name = opened.progress.name
+        self._in_block = opened.forms[0]
         self._open = None
         self._add(Call(name=name, status="incomplete", problem="the call is cut off", raw=raw))
         self._piece("call", text[opened.start : end])

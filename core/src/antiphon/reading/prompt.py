@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.conversation import Splitter
-from antiphon.reading.machine import Machine
+from antiphon.reading.machine import Machine, Tools
 from antiphon.reading.scan import WHITE
 
 _TAIL = 100_000
 """Characters at the end of a prompt that are looked at; an answer that goes on is no longer."""
 
 
-def begin(compiled: Compiled, prompt: str | None) -> Machine:
+def begin(compiled: Compiled, prompt: str | None, tools: Tools = None) -> Machine:
     """Return a machine that stands where the completion begins.
 
     Args:
         compiled: The grammar.
         prompt: The prompt, in the form that `compiled` reads; None where it is not known.
+        tools: The parameter schema of each tool, where the tools are known.
     """
     reasoning = compiled.grammar.reasoning
     if prompt is None:
-        return Machine(compiled, inside=reasoning is not None and reasoning.opened == "always")
-    machine = Machine(compiled)
+        return Machine(
+            compiled, inside=reasoning is not None and reasoning.opened == "always", tools=tools
+        )
+    machine = Machine(compiled, tools=tools)
     began = answer_begun(compiled, prompt[-_TAIL:])
     if began:
         machine.feed(began)

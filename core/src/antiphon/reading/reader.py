@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from antiphon.families import ModelFamily
@@ -12,7 +12,7 @@ from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.conversation import Conversation, Splitter, call_dict
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
-from antiphon.reading.machine import Machine, Piece
+from antiphon.reading.machine import Event, Machine, Piece
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
 from antiphon.reading.schema import coerce, index_tools, settle
@@ -28,11 +28,13 @@ class Reading:
         message: The message, in the OpenAI form, with ``is_complete``.
         pieces: Every part of the text and what it was taken for.
         end_token: The end token that ended the turn; None where there was none.
+        last_events: In a stream: what only its end showed.
     """
 
     message: dict[str, Any]
     pieces: list[Piece]
     end_token: str | None
+    last_events: list[Event] = field(default_factory=list)
 
 
 def unparse(reading: Reading) -> str:
@@ -133,12 +135,14 @@ def read_response(
     """Read as `parse_response` does, and keep what each part of the text was; see `Reading`."""
     grammar = resolve_grammar(tokenizer, family)
     compiled, text = _prepare(grammar, text_or_ids, tokenizer)
-    machine = begin(compiled, None if prompt is None else prepared(compiled, prompt, tokenizer))
+    known = index_tools(tools)
+    before = None if prompt is None else prepared(compiled, prompt, tokenizer)
+    machine = begin(compiled, before, known)
     if compiled.is_exact and compiled.stop is not None:
         feed_exact(machine, compiled, text)
     else:
         machine.close(text)
-    return finish(machine, index_tools(tools))
+    return finish(machine, known)
 
 
 def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:

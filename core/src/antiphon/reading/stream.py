@@ -74,7 +74,7 @@ class StreamParser:
             self._compiled, self._ids = table.compiled, IdStream(table)
         prompt = self._prompt
         before = None if prompt is None else prepared(self._compiled, prompt, self._tokenizer)
-        self._machine = begin(self._compiled, before)
+        self._machine = begin(self._compiled, before, self._tools)
         return self._machine
 
     def _feed(self, machine: Machine, text: str) -> list[Event]:
@@ -95,10 +95,10 @@ class StreamParser:
         """End the stream and return the whole reading."""
         if self._reading is None:
             machine = self._machine or self._start(is_text=True)
-            if self._ids is not None:
-                self._feed(machine, self._ids.flush())
-            machine.close()
+            events = self._feed(machine, self._ids.flush()) if self._ids is not None else []
+            events += machine.close()
             self._reading = finish(machine, self._tools)
+            self._reading.last_events = events
         return self._reading
 
 
