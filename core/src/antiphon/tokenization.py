@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.errors import MaskUnavailable, TokenizerMismatch
@@ -43,6 +43,36 @@ class Piece(NamedTuple):
     turn: bool
 
 
+@dataclass
+class Sampled:
+    """A message as a backend sampled it.
+
+    Attributes:
+        ids: The sampled ids.
+        log_probs: Their log-probs.
+        start: Where they begin in the ids of the conversation, and ``end`` where they end; -1: not placed.
+        text: The text of its turn while it was the last message; None where the template shows none.
+        context: The text before that turn.
+        lead: Ids that the prompt put before the answer and that the rendered turn does not show.
+        closing: The end token, for an answer that lacks one.
+        known: Whether ``text`` and what follows are filled in.
+    """
+
+    ids: list[int]
+    log_probs: list[float] | None = None
+    start: int = -1
+    end: int = -1
+    text: str | None = None
+    context: str | None = None
+    lead: list[int] = field(default_factory=list)
+    closing: list[int] = field(default_factory=list)
+    known: bool = False
+
+    def placed(self, start: int) -> Sampled:
+        """Return the same with its place."""
+        return replace(self, start=start, end=start + len(self.ids))
+
+
 class Break(NamedTuple):
     """A sampled turn that the template has rewritten since: the text it had, the text it has now, first difference."""
 
@@ -60,8 +90,10 @@ class TokenizedRendering:
         input_ids: The ids.
         rendering: The rendering.
         breaks: Sampled turns that the template has rewritten (see `antiphon.extend`).
-        sampled: Of each message whose ids were sampled: the message and its (start, end) in ``input_ids``.
+        sampled: The messages whose sampled ids stand in ``input_ids``.
         log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
+        starts_anew: Whether a trajectory begins here because the template rewrote what came before.
+        previous: What these tokens extend, up to ``joined_at``.
     """
 
     input_ids: list[int]
@@ -70,8 +102,11 @@ class TokenizedRendering:
     _pieces: list[tuple[Piece, int]] = field(repr=False)
     _view: TokenizerView = field(repr=False)
     breaks: list[Break] = field(default_factory=list)
-    sampled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    sampled: dict[int, Sampled] = field(default_factory=dict)
     log_probs: list[float] | None = None
+    starts_anew: bool = False
+    previous: TokenizedRendering | None = field(default=None, repr=False)
+    joined_at: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -112,20 +147,48 @@ def tokenize(
 
         return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
     plans = [plan(rendering, tokens) for rendering in renderings]
-    outer: list[str] = []
-    inner: list[str] = []
-    for rendering, pieces in zip(renderings, plans, strict=True):
-        text, behind = rendering.text, True
-        for piece in pieces:
-            if piece.control < 0:
-                (outer if behind or not tokens.inner_mark else inner).append(text[piece.start : piece.end])
-            behind = piece.control >= 0
-    known = dict(zip(outer, tokens.encode(outer), strict=True))
-    known_inner = dict(zip(inner, tokens.encode_inner(inner), strict=True)) if inner else {}
+    warm(renderings, plans, tokens)
     return [
-        _assemble(rendering, pieces, tokens, known, known_inner, allow_control_tokens)
+        _assemble(rendering, pieces, tokens, allow_control_tokens)
         for rendering, pieces in zip(renderings, plans, strict=True)
     ]
+
+
+def warm(renderings: Sequence[Rendering], plans: Sequence[list[Piece]], tokens: TokenizerView) -> None:
+    """Encode the pieces of many renderings at once, so that each is in the cache."""
+    if not tokens.inner_mark:
+        tokens.encode(
+            [
+                rendering.text[piece.start : piece.end]
+                for rendering, pieces in zip(renderings, plans, strict=True)
+                for piece in pieces
+                if piece.control < 0
+            ]
+        )
+
+
+def encode_pieces(
+    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView, *, allow_control_tokens: bool = False
+) -> list[list[int]]:
+    """Return the ids of each of a rendering's pieces."""
+    text = rendering.text
+    forbidden = frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
+    plain = [text[piece.start : piece.end] for piece in pieces if piece.control < 0]
+    encoded = iter(tokens.encode(plain))
+    result: list[list[int]] = []
+    behind = True
+    for piece in pieces:
+        if piece.control >= 0:
+            result.append([piece.control])
+        else:
+            ids = next(encoded)
+            if tokens.inner_mark and not behind:
+                (ids,) = tokens.encode_inner([text[piece.start : piece.end]])
+            if not forbidden.isdisjoint(ids):
+                ids = encode_guarded(rendering, piece, tokens)
+            result.append(ids)
+        behind = piece.control >= 0
+    return result
 
 
 def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
@@ -187,35 +250,19 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
 
 
 def _assemble(
-    rendering: Rendering,
-    pieces: list[Piece],
-    tokens: TokenizerView,
-    known: dict[str, list[int]],
-    known_inner: dict[str, list[int]],
-    allow_control_tokens: bool,
+    rendering: Rendering, pieces: list[Piece], tokens: TokenizerView, allow_control_tokens: bool
 ) -> TokenizedRendering:
-    text = rendering.text
-    forbidden = tokens.control_ids(rendering.source.template)
     ids: list[int] = []
     mask: list[bool] = []
     placed: list[tuple[Piece, int]] = []
-    behind = True
-    for piece in pieces:
-        if piece.control >= 0:
-            ids.append(piece.control)
-            mask.append(piece.turn)
-            placed.append((piece, 1))
-        else:
-            part = text[piece.start : piece.end]
-            found = known[part] if behind or not tokens.inner_mark else known_inner[part]
-            if not (allow_control_tokens or forbidden.isdisjoint(found)):
-                found = encode_guarded(rendering, piece, pieces, tokens)
-            ids += found
-            mask += [piece.turn] * len(found)
-            placed.append((piece, len(found)))
-        behind = piece.control >= 0
+    parts = encode_pieces(rendering, pieces, tokens, allow_control_tokens=allow_control_tokens)
+    for piece, part in zip(pieces, parts, strict=True):
+        ids += part
+        mask += [piece.turn] * len(part)
+        placed.append((piece, len(part)))
     if rendering.continued:
-        mask = [False if i >= _first_of_last_turn(rendering, placed) else m for i, m in enumerate(mask)]
+        given = _first_of_last_turn(rendering, placed)
+        mask = [*mask[:given], *[False] * (len(mask) - given)]
     return TokenizedRendering(ids, rendering, mask, placed, tokens)
 
 
@@ -226,13 +273,11 @@ def _first_of_last_turn(rendering: Rendering, placed: list[tuple[Piece, int]]) -
     return sum(count for piece, count in placed if piece.start < start)
 
 
-def encode_guarded(
-    rendering: Rendering, piece: Piece, pieces: Sequence[Piece], tokens: TokenizerView
-) -> list[int]:
+def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) -> list[int]:
     """Encode a piece in which messages or tools spell out control tokens, so that those stay text."""
     text = rendering.text[piece.start : piece.end]
     forbidden = tokens.control_ids(rendering.source.template)
-    allowed = own_markers(rendering, pieces, tokens) if piece.turn else frozenset()
+    allowed = own_markers(rendering, plan(rendering, tokens), tokens) if piece.turn else frozenset()
     result: list[int] = []
     position = 0
     for start, end, token in tokens.find(text, forbidden):
@@ -293,12 +338,19 @@ def _message_index(tokenized: TokenizedRendering) -> list[int]:
     rendering, tokens = tokenized.rendering, tokenized._view
     spans = [span for span in rendering.spans if span.field[:1] != ("role",)]
     result: list[int] = []
-    sampled = {start: message for message, (start, _) in tokenized.sampled.items()}
+    if tokenized.previous is not None:
+        earlier = tokenized.previous
+        result += earlier.message_index
+        result += [-1] * (tokenized.joined_at - len(result))
+        for message, own in tokenized.sampled.items():
+            if message not in earlier.sampled:
+                result[own.start : own.end] = [message] * (own.end - own.start)
+    sampled = {own.start: message for message, own in tokenized.sampled.items()}
     position = 0
     for piece, count in tokenized._pieces:
         while position < len(spans) and spans[position].end <= piece.start:
             position += 1
-        if len(result) in sampled:
+        if tokenized.previous is None and len(result) in sampled and piece.turn:
             result += [sampled[len(result)]] * count
         elif position == len(spans) or spans[position].start >= piece.end:
             result += [-1] * count
@@ -323,4 +375,4 @@ def _spread(text: str, count: int) -> list[tuple[int, int]]:
     return [(size * i // count, size * (i + 1) // count) for i in range(count)] if count else []
 
 
-__all__ = ["Break", "Control", "Piece", "TokenizedRendering", "plan", "tokenize"]
+__all__ = ["Break", "Control", "Piece", "Sampled", "TokenizedRendering", "encode_pieces", "plan", "tokenize"]

@@ -79,6 +79,10 @@ class TokenizerView:
         return [ids[len(lead) :] if ids[: len(lead)] == lead else self.encode([piece])[0]
                 for piece, ids in zip(pieces, self.encode([mark + piece for piece in pieces]), strict=True)]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ``ids``, control tokens and white space included."""
+        return _decode(self._tokenizer(), ids)
+
     def offsets(self, piece: str) -> list[tuple[int, int]] | None:
         """Return the characters of each token of a piece, or None where the tokenizer can't tell."""
         found = self._offsets.get(piece)
@@ -204,7 +208,6 @@ class TokenizerView:
 
     def _adds_up(self, left: str, right: str, mark: str) -> bool:
         """Whether the right text, cut off and encoded, decodes to itself behind the left one."""
-        tokenizer = self._tokenizer()
         first = self.encode([left])[0]
         second = self.encode([mark + right])[0]
         if mark:
@@ -212,8 +215,7 @@ class TokenizerView:
             if second[: len(lead)] != lead:
                 return True  # the texts merge there: a cut behind this mark can't be judged
             second = second[len(lead) :]
-        whole = _decode(tokenizer, [*first, *second])
-        return whole == _decode(tokenizer, first) + right
+        return self.decode([*first, *second]) == self.decode(first) + right
 
     def describe(self) -> str:
         """Name the tokenizer for messages to people."""

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 # Fields that templates print in headers: the model does not write them.
 HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})
 
+# Fields of a call that templates print again with the call's result; only the first time they are the turn's.
+QUOTED_FIELDS = frozenset({"name", "id"})
+
 # A control token as it looks, for cutting between two of them where there is no tokenizer to ask.
 _MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
 _PLACES_KEPT = 16384
@@ -122,7 +125,22 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
         else:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
-    return turns, unlocated
+    for message in _scattered(rendering, turns):
+        unlocated[message] = "the template prints its text in several places, with other messages between"
+    return [turn for turn in turns if turn.message not in unlocated], unlocated
+
+
+def _scattered(rendering: Rendering, turns: list[Turn]) -> set[int]:
+    """Return the messages whose text stands behind their turn too."""
+    ends = {turn.message: turn.end for turn in turns}
+    return {
+        span.message
+        for span in rendering.spans
+        if span.end > ends.get(span.message, span.end)
+        and span.field[:1]
+        and span.field[0] not in HEADER_FIELDS
+        and span.field[-1] not in QUOTED_FIELDS
+    }
 
 
 def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list[_Extent]:
@@ -131,14 +149,19 @@ def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list
     last = [-1] * count
     starts: list[tuple[int, int]] = []
     reached = -1
+    quoted: set[Any] = set()
     for start, end, (message, path) in spans:
         starts.append((start, message))
         if path and path[0] in HEADER_FIELDS:
             continue
+        if path and path[-1] in QUOTED_FIELDS:
+            if (message, path) in quoted:
+                continue
+            quoted.add((message, path))
         if first[message] < 0:
             first[message] = start
         elif message < reached and first[reached] > first[message]:
-            continue  # quoted inside a later message, as a call's name in the header of its result
+            continue  # printed once more inside a later message
         last[message] = end
         reached = max(reached, message) if first[reached] < start else message
     result = []
