@@ -15,6 +15,7 @@ CHATML = ModelFamily(
     name="chatml",
     line="chatml",
     template="antiphon:templates/chatml.jinja",
+    grammar="antiphon.chatml_grammar:CHATML",
     digests=("fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e",),
     name_patterns=(r"\bchatml\b", r"\bhermes-[23]\b"),
     end_tokens=("<|im_end|>",),
@@ -23,6 +24,7 @@ CHATML = ModelFamily(
 CHATML_BOS = ModelFamily(
     name="chatml-bos",
     line="chatml",
+    # No grammar is declared: which token begins the text is the tokenizer's.
     template="antiphon:templates/chatml-bos.jinja",
     digests=("a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",),
     end_tokens=("<|im_end|>",),

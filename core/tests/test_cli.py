@@ -1,0 +1,154 @@
+"""The command line: what it prints, what it says where something is wrong, its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from antiphon.cli import run
+
+MESSAGES = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]
+TEXT = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Any:
+    def write(text: Any, name: str = "file.json") -> str:
+        path = tmp_path / name
+        content = text if isinstance(text, str) else json.dumps(text)
+        path.write_text(content, encoding="utf-8", newline="")
+        return str(path)
+
+    return write
+
+
+def test_no_arguments_show_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    run([])
+    shown = capsys.readouterr()
+    assert "plugins" in shown.out + shown.err
+
+
+def test_unknown_command_and_option_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["rendr"]) == 2
+    assert "rendr" in capsys.readouterr().err
+    assert run(["render", "--no-such-option"]) == 2
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("antiphon ")
+
+
+def test_render_prints_the_text_exactly(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", file(MESSAGES), "--family", "chatml"]) == 0
+    assert capsys.readouterr().out == TEXT
+
+
+def test_render_reads_objects_lines_and_lists(
+    file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = json.dumps({"messages": MESSAGES})
+    for text in (f"{row}\n\n{row}\n", [MESSAGES, MESSAGES]):
+        assert run(["render", file(text), "--family", "chatml", "--json"]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [row["text"] for row in rows] == [TEXT, TEXT]
+        start = TEXT.index("Ho")
+        assert rows[0]["turns"] == [
+            {"message": 1, "start": start, "end": start + 12, "closed": True}
+        ]
+
+
+def test_render_takes_a_template_and_its_variables(
+    file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = file("{{ n + 1 }}{{ word }}{{ messages | length }}", "t.jinja")
+    line = ["render", file(MESSAGES), "--template", template, "--set", "n=1", "--set", "word=a b"]
+    assert run(line) == 0
+    assert capsys.readouterr().out == "2a b2"
+
+
+def test_render_explains(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", file(MESSAGES), "--family", "chatml", "--explain"]) == 0
+    assert "1.content:Ho" in capsys.readouterr().out
+
+
+def test_parse_reads_what_render_prints(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["parse", file(TEXT), "--family", "chatml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == MESSAGES
+
+
+def test_parse_reads_one_completion(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["parse", file("Ho"), "--family", "chatml", "--response", "--json"]
+    assert run(line) == 0
+    message = json.loads(capsys.readouterr().out)
+    assert (message["content"], message["is_complete"]) == ("Ho", False)
+    assert run(["parse", file("Ho"), "--family", "chatml", "--response", "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert "Read as chatml" in told
+    assert "(cut off)" in told
+
+
+WRONG = [
+    (["render", "nowhere.json"], "nowhere.json", None),
+    (["render", "{file}", "--family", "chatlm"], "did you mean 'chatml'", MESSAGES),
+    (
+        ["render", "{file}", "--family", "chatml"],
+        "conversation 1: there is no field 'messages'",
+        {},
+    ),
+    (["render", "{file}", "--family", "chatml"], "line 2: this is not JSON", "[]\n{"),
+    (["render", "{file}", "--family", "chatml"], "no list of messages", "3"),
+    (["render", "{file}", "--family", "chatml"], "is empty", ""),
+    (["render", "{file}", "--family", "chatml"], "conversation 1: ", [{"role": "user"}]),
+    (["render", "{file}", "--set", "n", "--family", "chatml"], "name=value", MESSAGES),
+    (["render", "{file}", "--tools", "{file}", "--family", "chatml"], "no list", "{}"),
+    (["parse", "{file}", "--ids", "--family", "chatml"], "list of token ids", "[true]"),
+    (["parse", "{file}"], "family", TEXT),
+    (["plugins", "show", "unheard-of"], "unheard-of", None),
+]
+
+
+@pytest.mark.parametrize(("line", "words", "content"), WRONG)
+def test_what_is_wrong_is_told_in_one_sentence(
+    line: list[str], words: str, content: Any, file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = file(content) if content is not None else ""
+    assert run([path if part == "{file}" else part for part in line]) == 1
+    shown = capsys.readouterr()
+    assert shown.err.startswith("antiphon: ")
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+    assert "Traceback" not in shown.err
+
+
+def test_debug_raises_anywhere_on_the_line(file: Any) -> None:
+    for line in (["--debug", "render", "nowhere.json"], ["render", "nowhere.json", "--debug"]):
+        with pytest.raises(FileNotFoundError):
+            run(line)
+
+
+def test_fault_of_the_program_is_told_as_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("boom")
+
+    monkeypatch.setattr("antiphon.cli.inputs.read_text", broken)
+    assert run(["render", "-", "--family", "chatml"]) == 1
+    told = capsys.readouterr().err
+    assert "ZeroDivisionError: boom" in told
+    assert "--debug" in told
+
+
+def test_plugins_list_and_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "list"]) == 0
+    assert "family chatml" in capsys.readouterr().out
+    assert run(["plugins", "list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["distribution"] == "antiphon"
+    assert run(["plugins", "show", "chatml"]) == 0
+    assert "family chatml" in capsys.readouterr().out
+    assert run(["plugins", "which", "org/Some-ChatML-7B"]) == 0
+    assert "chatml (from antiphon" in capsys.readouterr().out
+    assert run(["plugins", "which", "org/Unheard-Of"]) == 1
