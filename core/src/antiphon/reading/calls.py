@@ -79,6 +79,7 @@ class Progress:
         value: The arguments inside it, likewise, where they are being shown as they grow.
         name: The tool's name, once it is known.
         shown: Up to where the arguments' text has been shown.
+        emitted: How many characters that were, control tokens written out.
         arguments: Where the arguments' text begins, once that is known; -1 before.
         params: The parameters read so far.
         pos: Where the next parameter is expected.
@@ -90,6 +91,7 @@ class Progress:
     name: str | None = None
     id: str | None = None
     shown: int = -1
+    emitted: int = 0
     arguments: int = -1
     params: dict[str, Any] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)

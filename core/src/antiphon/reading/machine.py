@@ -504,8 +504,8 @@ class Machine:
                 self._events.append(Event("call", call.name or "", index))
             whole = arguments_text(call)
             rest = whole
-            if shown and progress is not None and progress.shown > progress.arguments >= 0:
-                rest = whole[progress.shown - progress.arguments :]
+            if shown and progress is not None:
+                rest = plain(whole)[progress.emitted :]
             if rest:
                 self._events.append(Event("arguments", plain(rest), index))
         self.calls.append(call)
@@ -524,8 +524,9 @@ class Machine:
         progress.value.advance(self._text)
         size = progress.value.pos
         if size > progress.shown:
-            text = self._text[progress.shown : size]
-            self._events.append(Event("arguments", self._compiled.plain(text), index))
+            text = self._compiled.plain(self._text[progress.shown : size])
+            self._events.append(Event("arguments", text, index))
+            progress.emitted += len(text)
             progress.shown = size
 
     def _cut_off(self, opened: _Open) -> None:
