@@ -83,6 +83,8 @@ def test_a_tagged_turn_stands_after_the_prompt_that_asked_for_it(
         ("qwen3", {"enable_thinking": False}, "<think>\nr\n</think>\n\nb<|im_end|>"),
         ("qwen3-thinking-2507", {}, "r\n</think>\n\nb<|im_end|>"),
         ("qwen3.5", {}, "r\n</think>\n\nb<|im_end|>"),
+        ("qwen3.5", {"enable_thinking": False}, "r\n</think>\n\nb<|im_end|>"),
+        ("qwen3.5-nothink", {}, "r\n</think>\n\nb<|im_end|>"),
         ("qwen3.5-nothink", {"enable_thinking": True}, "r\n</think>\n\nb<|im_end|>"),
     ],
 )
