@@ -197,16 +197,20 @@ def _join(
         mask += [True] * len(own.ids) + [False] * len(closing)
         if own.log_probs is not None:
             log_probs = [*(log_probs or []), *[math.nan] * (own.start - len(log_probs or [])), *own.log_probs]
-    before = len(ids)
+    # Places of earlier pieces hold where the earlier text still stands; otherwise what they show is settled now.
+    same = rendering.text.startswith(previous.rendering.text)
+    settled = previous.settled if same else previous.message_index
+    placed = list(previous._pieces) if same else []
+    placed.append((Piece(start, start, -1, True), len(ids) - len(previous.input_ids)))
     for piece, part in zip(pieces, parts, strict=True):
         ids += part
         mask += [piece.turn] * len(part)
+        placed.append((piece, len(part)))
     if log_probs is not None:
         log_probs = [*log_probs, *[math.nan] * (len(ids) - len(log_probs))]
-    placed = [(piece, len(part)) for piece, part in zip(pieces, parts, strict=True)]
-    result = TokenizedRendering(ids, rendering, mask, placed, tokens, list(previous.breaks), sampled, log_probs)
-    result.previous, result.joined_at = previous, before
-    return result
+    return TokenizedRendering(
+        ids, rendering, mask, placed, tokens, list(previous.breaks), sampled, log_probs, settled=settled
+    )
 
 
 def compose(

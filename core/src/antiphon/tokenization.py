@@ -93,7 +93,7 @@ class TokenizedRendering:
         sampled: The messages whose sampled ids stand in ``input_ids``.
         log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
         starts_anew: Whether a trajectory begins here because the template rewrote what came before.
-        previous: What these tokens extend, up to ``joined_at``.
+        settled: The message index of leading tokens whose place in the text is not known any more.
     """
 
     input_ids: list[int]
@@ -105,8 +105,7 @@ class TokenizedRendering:
     sampled: dict[int, Sampled] = field(default_factory=dict)
     log_probs: list[float] | None = None
     starts_anew: bool = False
-    previous: TokenizedRendering | None = field(default=None, repr=False)
-    joined_at: int = 0
+    settled: list[int] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -337,22 +336,12 @@ def _encode_safe(text: str, tokens: TokenizerView, forbidden: frozenset[int]) ->
 def _message_index(tokenized: TokenizedRendering) -> list[int]:
     rendering, tokens = tokenized.rendering, tokenized._view
     spans = [span for span in rendering.spans if span.field[:1] != ("role",)]
-    result: list[int] = []
-    if tokenized.previous is not None:
-        earlier = tokenized.previous
-        result += earlier.message_index
-        result += [-1] * (tokenized.joined_at - len(result))
-        for message, own in tokenized.sampled.items():
-            if message not in earlier.sampled:
-                result[own.start : own.end] = [message] * (own.end - own.start)
-    sampled = {own.start: message for message, own in tokenized.sampled.items()}
+    result = list(tokenized.settled)
     position = 0
     for piece, count in tokenized._pieces:
         while position < len(spans) and spans[position].end <= piece.start:
             position += 1
-        if tokenized.previous is None and len(result) in sampled and piece.turn:
-            result += [sampled[len(result)]] * count
-        elif position == len(spans) or spans[position].start >= piece.end:
+        if position == len(spans) or spans[position].start >= piece.end:
             result += [-1] * count
         else:
             text = rendering.text[piece.start : piece.end]
@@ -366,6 +355,8 @@ def _message_index(tokenized: TokenizedRendering) -> list[int]:
                     number += 1
                 here = number < len(spans) and spans[number].start < last
                 result.append(spans[number].message if here else -1)
+    for message, own in tokenized.sampled.items():
+        result[own.start : own.end] = [message] * len(own.ids)
     return result
 
 
