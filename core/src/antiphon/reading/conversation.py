@@ -13,6 +13,9 @@ from antiphon.reading.grammar import Grammar, Literals, RoleForm, Slot, ToolsFor
 from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE, Invalid, decode_json, decode_json_at, skip_white
 
+_SHORT = 8
+"""A literal of fewer characters is no sure sign of anything."""
+
 _MAX_EXTENSIONS = 32
 """How many ends of a turn are tried where an earlier one would cut a call in two."""
 
@@ -39,12 +42,18 @@ def slot_expression(literals: Literals, groups: list[str]) -> str:
     if isinstance(literals, str):
         return re.escape(literals)
     parts = []
+    after_tools = False
     for part in literals:
         if isinstance(part, Slot):
             groups.append(part.field)
-            parts.append("((?s:.*?))" if not part.field else "([^\\n]*?)")
+            parts.append("((?s:.*?))" if part.field in ("", "tools") else "([^\\n]*?)")
+            after_tools = part.field == "tools"
         else:
             parts.append(re.escape(part))
+            if after_tools and len(part.strip()) < _SHORT:
+                # What ends the tools is short enough to stand between two of them as well.
+                parts.append(r"(?!\s*\{)")
+            after_tools = False
     return "".join(parts)
 
 
@@ -246,6 +255,8 @@ class Splitter:
         while True:
             fields = self._fields(form.fields, match)
             role = fields.pop("role", form.role)
+            if fields.pop("tools", None) is not None:
+                conversation.has_tools = True
             if role == "assistant":
                 end, last = self._assistant(conversation, text, form, match.end())
             else:

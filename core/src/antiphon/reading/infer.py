@@ -1,0 +1,81 @@
+"""Inferring a grammar from a template, so that any model is read without a plugin.
+
+Conversations of known words are rendered; what stands around the words is the format. The result
+is checked by reading back further conversations and refused if one differs: a template that can't
+be read is never read wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.errors import GrammarUnavailable
+from antiphon.reading.grammar import Grammar
+from antiphon.reading.infer_answers import add_answers
+from antiphon.reading.infer_check import check_plain
+from antiphon.reading.infer_turns import MARKER, generation_prompts, probe_turns, role_forms
+from antiphon.reading.probing import Prober
+
+_KEPT: dict[object, Grammar | str] = {}
+_MAX_KEPT = 64
+_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+
+
+def infer_grammar(
+    template: str, *, tokenizer: Any = None, name: str = "", **variables: Any
+) -> Grammar:
+    """Return the grammar that a template's renderings show.
+
+    Args:
+        template: The template's source.
+        tokenizer: Its special tokens become template variables.
+        name: What to call the grammar.
+        **variables: Template variables such as ``bos_token``.
+
+    Raises:
+        GrammarUnavailable: The template's renderings can't be read back for sure; the message says
+            why.
+    """
+    given = {**_special_tokens(tokenizer), **variables}
+    key = (template, name, tuple(sorted((item, repr(value)) for item, value in given.items())))
+    kept = _KEPT.get(key)
+    if kept is None:
+        try:
+            kept = _infer(Prober(template, given), name or "inferred")
+        except GrammarUnavailable as error:
+            kept = str(error)
+        if len(_KEPT) >= _MAX_KEPT:
+            _KEPT.clear()
+        _KEPT[key] = kept
+    if isinstance(kept, str):
+        raise GrammarUnavailable(kept)
+    return kept
+
+
+def _infer(prober: Prober, name: str) -> Grammar:
+    turns = probe_turns(prober)
+    closer = turns.closers.get("a", "")
+    found = MARKER.match(closer.strip())
+    ends = [found.group()] if found else []
+    eos = prober.variables.get("eos_token")
+    if isinstance(eos, str) and eos and eos not in ends:
+        ends.append(eos)
+    grammar = Grammar(
+        name=name,
+        roles=role_forms(turns),
+        end_tokens=tuple(ends),
+        generation_prompts=generation_prompts(turns),
+    )
+    grammar = add_answers(grammar, prober, turns)
+    check_plain(grammar, prober)
+    return grammar
+
+
+def _special_tokens(tokenizer: Any) -> Mapping[str, Any]:
+    if tokenizer is None:
+        return {}
+    tokens = getattr(tokenizer, "special_tokens_map", None)
+    if isinstance(tokens, Mapping):
+        return {key: str(value) for key, value in tokens.items() if isinstance(key, str)}
+    return {key: str(getattr(tokenizer, key)) for key in _TOKENS if getattr(tokenizer, key, None)}

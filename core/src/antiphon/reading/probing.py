@@ -1,0 +1,177 @@
+"""Rendering known words with a template, to see what it puts around them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from antiphon.errors import RenderError
+from antiphon.reading.grammar import Literals, Slot
+
+Message = dict[str, Any]
+
+WORDS = {"s": "Syswq", "u": "Usrwq", "a": "Astwq", "t": "Tolwq"}
+ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+
+
+def _tool(name: str, described_first: bool) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": {"aqx": {"type": "string", "description": f"Of {name}."}},
+        "required": ["aqx"],
+    }
+    if described_first:
+        inner = {"description": f"Says {name}.", "name": name, "parameters": schema}
+    else:
+        inner = {"name": name, "parameters": schema | {"title": name}, "description": name}
+    return {"type": "function", "function": inner}
+
+
+TOOLS = ([_tool("fnqwx", False)], [_tool("gnqwy", True), _tool("fnqwx", True)])
+"""Two lists of tools that have little in common: what stands in both renderings is the template's."""
+
+
+@dataclass
+class Prober:
+    """A template and everything it is rendered with.
+
+    Attributes:
+        template: The template's source.
+        variables: Template variables such as ``bos_token``.
+        as_text: Give call arguments as JSON text, as some templates demand.
+    """
+
+    template: str
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    as_text: bool = False
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Any] | None = None,
+        prompt: bool = False,
+        **variables: Any,
+    ) -> str | None:
+        """Return the rendering; None where the template refuses."""
+        from antiphon.rendering import render  # noqa: PLC0415 - only inference renders
+
+        try:
+            return render(
+                self._given(messages),
+                chat_template=self.template,
+                tools=tools,
+                add_generation_prompt=prompt,
+                **{**self.variables, **variables},
+            ).text
+        except RenderError:
+            return None
+
+    def _given(self, messages: Sequence[Message]) -> list[Message]:
+        if not self.as_text:
+            return list(messages)
+        return [with_text_arguments(message) for message in messages]
+
+
+def with_text_arguments(message: Message) -> Message:
+    """Return a message whose calls have their arguments as JSON text."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    made = []
+    for call in calls:
+        arguments = call["function"]["arguments"]
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        made.append({**call, "function": {**call["function"], "arguments": arguments}})
+    return {**message, "tool_calls": made}
+
+
+def word(role: str, number: int) -> str:
+    """Return a word that stands for the text of the n-th message."""
+    return f"{WORDS[role]}{number}x"
+
+
+def conversation(sequence: str) -> list[Message]:
+    """Return messages with one word each, for a sequence such as ``"sua"``."""
+    return [
+        {"role": ROLES[role], "content": word(role, number)} for number, role in enumerate(sequence)
+    ]
+
+
+def cut(text: str, words: Iterable[str]) -> list[str] | None:
+    """Return what stands before, between and after words; None if one is not there just once."""
+    parts = []
+    rest = text
+    for item in words:
+        if text.count(item) != 1:
+            return None
+        before, found, rest = rest.partition(item)
+        if not found:
+            return None
+        parts.append(before)
+    parts.append(rest)
+    return parts
+
+
+def common_prefix(texts: Sequence[str]) -> str:
+    """Return the longest common beginning."""
+    return os.path.commonprefix(list(texts))
+
+
+def common_suffix(texts: Sequence[str]) -> str:
+    """Return the longest common end."""
+    return common_prefix([text[::-1] for text in texts])[::-1]
+
+
+def around_tools(one: str, two: str) -> Literals:
+    """Return what is common to two texts as literals, with a slot for the tools where they differ."""
+    if one == two:
+        return one
+    before = common_prefix([one, two])
+    after = common_suffix([one[len(before) :], two[len(before) :]])
+    parts: tuple[str | Slot, ...] = (before, Slot("tools"), after)
+    return tuple(part for part in parts if part)
+
+
+def with_dates(literals: Literals) -> Literals:
+    """Replace today's date, which a template printed, by a slot: it will be another one tomorrow."""
+    parts = (literals,) if isinstance(literals, str) else literals
+    made: list[str | Slot] = []
+    for part in parts:
+        made.extend(_split_dates(part) if isinstance(part, str) else [part])
+    if all(isinstance(part, str) for part in made):
+        return literals
+    return tuple(made)
+
+
+_DATES = (
+    "%d %b %Y",
+    "%d %B %Y",
+    "%B %d, %Y",
+    "%b %d, %Y",
+    "%Y-%m-%d",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%A, %B %d, %Y",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+    "%Y%m%d",
+)
+
+
+def _split_dates(text: str) -> list[str | Slot]:
+    today = datetime.datetime.now()
+    days = [today, today + datetime.timedelta(days=1), today - datetime.timedelta(days=1)]
+    for form in _DATES:
+        for day in days:
+            shown = day.strftime(form)
+            for spelling in (shown, shown.lstrip("0"), shown.replace(" 0", " ")):
+                if spelling in text:
+                    before, _, after = text.partition(spelling)
+                    return [part for part in (before, Slot(""), *_split_dates(after)) if part]
+    return [text]
