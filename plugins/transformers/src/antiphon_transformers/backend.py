@@ -1,0 +1,354 @@
+"""The transformers backend."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from antiphon.backends import Generation, Scores, TokenBatch, check_rows
+from antiphon.errors import BackendError, InvalidParameter
+from antiphon.sampling import SamplingParams, sample_seed
+
+from antiphon_transformers.decoding import Answer, Decoding
+from antiphon_transformers.forward import Forward, evaluating
+from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, library_generate
+from antiphon_transformers.loading import load_model
+from antiphon_transformers.reuse import Reuse
+from antiphon_transformers.score import score_rows
+from antiphon_transformers.stopping import Stops
+
+_T = TypeVar("_T")
+
+
+class TransformersBackend:
+    """Generates and scores with a causal language model of transformers.
+
+    Calls from several threads are answered one after the other.
+
+    Attributes:
+        model: The model; training it in place is seen, kept states are then forgotten.
+        tokenizer: Its tokenizer, or None; needed for stop strings only.
+        reuse: The keys and values kept for next turns, with counts of what they saved.
+    """
+
+    name = "transformers"
+    extra_parameters = EXTRA_PARAMETERS | IGNORED_PARAMETERS
+
+    def __init__(
+        self,
+        model: Any = "embedded",
+        *,
+        tokenizer: Any = None,
+        dtype: str | torch.dtype | None = None,
+        device: str | torch.device | None = None,
+        end_ids: Iterable[int] | None = None,
+        reuse_bytes: int = 1 << 30,
+        tokens_per_forward: int = 16384,
+        **options: Any,
+    ) -> None:
+        """Load or take a model.
+
+        Args:
+            model: A model object, ``"embedded"``, a hub name, a folder, or a GGUF file.
+            tokenizer: A tokenizer or its name; by default the model's own.
+            dtype: Of the weights, for example ``"bfloat16"``.
+            device: Where to compute; by default a GPU where there is one.
+            end_ids: The ids that end an answer; by default those of the generation config, the
+                tokenizer and the model's family together.
+            reuse_bytes: Most bytes of keys and values kept for the next turns of conversations; 0
+                switches it off.
+            tokens_per_forward: Most tokens that scoring puts through the model at once.
+            options: Passed to ``from_pretrained`` where the model is loaded by name.
+
+        Raises:
+            ModelNotFound: The model can't be had.
+        """
+        self.model, self.tokenizer = load_model(
+            model, tokenizer=tokenizer, dtype=dtype, device=device, **options
+        )
+        self.forward = Forward(self.model)
+        self.reuse = Reuse(reuse_bytes)
+        self.end_ids = frozenset(end_ids) if end_ids is not None else self._find_end_ids()
+        self._tokens_per_forward = tokens_per_forward
+        self._lock = threading.RLock()
+        self._version: int | str = 0
+        self._mark: Any = None
+        self._closed = False
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids run from 0 to below this."""
+        return int(self.forward.inner.get_input_embeddings().weight.shape[0])
+
+    @property
+    def max_context(self) -> int | None:
+        """Tokens that the model's positions reach to, or None where nothing bounds them."""
+        config = self.forward.inner.config
+        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+            value = getattr(config, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+        return None
+
+    @property
+    def weight_version(self) -> int | str:
+        """A number that changes with the weights, or what `load_weights` was told."""
+        with self._lock:
+            self._look_at_weights()
+            return self._version
+
+    def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
+        """Sample answers; see `antiphon.backends.Backend`."""
+        self._check_open()
+        context = self.max_context
+        check_rows(
+            batch, backend=self.name, vocab_size=self.vocab_size, max_context=context, room=1
+        )
+        if not batch.rows:
+            return Generation([], [], [])
+        if params.stop_sequences and self.tokenizer is None:
+            raise InvalidParameter("Stop strings need a tokenizer; give the backend one.")
+        if batch.seeds is None:
+            # torch's own generator, so that torch.manual_seed makes a run repeatable
+            batch = batch.seeded(params, int(torch.randint(2**62, (1,)).item()))
+        with self._lock, torch.no_grad(), evaluating(self.model):
+            self._look_at_weights()
+            parts = self._halving(batch, lambda part: [self._generate(part, params)], "generating")
+            return Generation.cat(parts)
+
+    def score(
+        self,
+        batch: TokenBatch,
+        *,
+        starts: Sequence[int] | None = None,
+        temperature: float = 1.0,
+        entropy: bool = False,
+        requires_grad: bool = False,
+    ) -> Scores:
+        """Return log-probs of given ids; see `antiphon.backends.Backend`.
+
+        With ``requires_grad`` the model computes in the mode that it is in (dropout included),
+        without it never with dropout.
+        """
+        self._check_open()
+        check_rows(
+            batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
+        )
+        first = [0] * len(batch) if starts is None else [max(0, int(start)) for start in starts]
+        if len(first) != len(batch):
+            raise InvalidParameter(f"starts has {len(first)} entries for {len(batch)} rows.")
+        if temperature <= 0:
+            raise InvalidParameter(f"temperature must be above 0, not {temperature!r}.")
+        mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
+        with self._lock, torch.set_grad_enabled(requires_grad), mode:
+            self._look_at_weights()
+
+            def run(part: TokenBatch) -> list[Any]:
+                begins = [first[i] for i in part.groups or ()]
+                return score_rows(
+                    self.forward, part.rows, begins, temperature, entropy, self._tokens_per_forward
+                )
+
+            # The group numbers only carry each row's place here.
+            placed = TokenBatch(batch.rows, groups=list(range(len(batch))))
+            rows = self._halving(placed, run, "scoring") if batch.rows else []
+            return Scores(
+                [row[0] for row in rows],
+                [row[1] for row in rows] if entropy else None,
+                self._version,
+            )
+
+    def load_weights(
+        self,
+        weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
+        version: int | str | None = None,
+    ) -> None:
+        """Copy weights into the model by name.
+
+        Raises:
+            BackendError: A name the model doesn't have, or a shape that differs; nothing was copied
+                then.
+        """
+        given = dict(weights)
+        own = self.model.state_dict()
+        for name, value in given.items():
+            if name not in own:
+                raise BackendError(
+                    f"The model has no weight {name!r}; send it under the model's own names."
+                )
+            if own[name].shape != value.shape:
+                raise BackendError(
+                    f"The weight {name!r} has shape {tuple(value.shape)}, the model's {tuple(own[name].shape)}."
+                )
+        with self._lock, torch.no_grad():
+            for name, value in given.items():
+                own[name].copy_(value)
+            self._look_at_weights()
+            if version is not None:
+                self._version = version
+
+    def close(self) -> None:
+        """Forget kept states and the model."""
+        with self._lock:
+            self._closed = True
+            self.reuse.clear()
+
+    def _generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
+        n, context = params.num_return_sequences, self.max_context
+        assert batch.seeds is not None
+        prompts = [row for row in batch.rows for _ in range(n)]
+        seeds = [sample_seed(seed, j) for seed in batch.seeds for j in range(n)]
+        limits = [_limit(len(prompt), params.max_new_tokens, context) for prompt in prompts]
+        stops = Stops(params, self.end_ids, self._decode)
+        extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
+        if extra or params.num_beams > 1 or not self.forward.incremental:
+            answers = library_generate(
+                self.model, self.tokenizer, batch.rows, seeds, limits, params, stops, extra
+            )
+            self._rescore(prompts, answers, params)
+        else:
+            answers = Decoding(
+                self.forward, prompts, seeds, limits, params, stops, self.reuse
+            ).run()
+        top = None
+        if params.logprobs and all(answer.top_ids for answer in answers):
+            top = [(torch.stack(a.top_ids), torch.stack(a.top_log_probs)) for a in answers]
+        prompt_log_probs = None
+        if params.prompt_log_probs:
+            temperature = params.log_prob_temperature
+            prompt_log_probs = self.score(TokenBatch(batch.rows), temperature=temperature).log_probs
+        return Generation(
+            [a.ids for a in answers],
+            [torch.tensor(a.log_probs, dtype=torch.float32) for a in answers],
+            [a.finish for a in answers],
+            [a.cut for a in answers],
+            [a.stopped_by for a in answers],
+            top,
+            prompt_log_probs,
+            self._version,
+        )
+
+    def _rescore(
+        self, prompts: list[list[int]], answers: list[Answer], params: SamplingParams
+    ) -> None:
+        if params.logprobs:
+            raise InvalidParameter(
+                "logprobs above 0 can't be had together with beam search or transformers' own parameters; leave one "
+                "of them out."
+            )
+        rows = [prompt + answer.ids for prompt, answer in zip(prompts, answers, strict=True)]
+        starts = [len(prompt) for prompt in prompts]
+        scores = self.score(
+            TokenBatch(rows), starts=starts, temperature=params.log_prob_temperature
+        )
+        for answer, log_probs in zip(answers, scores.log_probs, strict=True):
+            answer.log_probs = log_probs.tolist()
+
+    def _halving(
+        self, batch: TokenBatch, run: Callable[[TokenBatch], list[_T]], doing: str
+    ) -> list[_T]:
+        """Run a batch; where memory runs out, run its halves, once."""
+        try:
+            return run(batch)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if not _out_of_memory(error) or len(batch) < 2:
+                raise
+        # Outside of the handler, whose traceback would keep the first try's tensors alive.
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        self.reuse.clear()
+        warnings.warn(
+            f"Memory ran out while {doing} {len(batch)} rows; going on with two halves.",
+            stacklevel=4,
+        )
+        middle = (len(batch) + 1) // 2
+        return [*run(batch[:middle]), *run(batch[middle:])]
+
+    def _look_at_weights(self) -> None:
+        """Notice weights that were changed since the last call, by whomever."""
+        mark = _weights_mark(self.model)
+        if self._mark is not None and not _same(mark, self._mark):
+            self.reuse.clear()
+            self._version = self._version + 1 if isinstance(self._version, int) else 0
+        self._mark = mark
+
+    def _find_end_ids(self) -> frozenset[int]:
+        found: set[int] = set()
+        config = getattr(self.model, "generation_config", None)
+        for value in (
+            getattr(config, "eos_token_id", None),
+            getattr(self.tokenizer, "eos_token_id", None),
+        ):
+            found.update([value] if isinstance(value, int) else value or [])
+        if self.tokenizer is not None:
+            found.update(_family_ends(self.tokenizer))
+        return frozenset(found)
+
+    def _decode(self, ids: list[int]) -> str:
+        text: str = self.tokenizer.decode(
+            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
+        )
+        return text
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BackendError("The backend is closed; make a new one.")
+
+
+def _limit(length: int, wanted: int | None, context: int | None) -> int:
+    bounds = [
+        bound
+        for bound in (wanted, None if context is None else context - length)
+        if bound is not None
+    ]
+    if not bounds:
+        raise InvalidParameter("The model's context has no bound; give max_new_tokens.")
+    return min(bounds)
+
+
+def _family_ends(tokenizer: Any) -> Iterator[int]:
+    from antiphon.detection import detect_family
+    from antiphon.errors import FamilyAmbiguous, FamilyNotFound
+    from antiphon.registry import get_family
+
+    try:
+        name = detect_family(tokenizer).family
+        ends = get_family(name).end_tokens if name else ()
+    except (FamilyNotFound, FamilyAmbiguous):
+        return  # the generation config and the tokenizer have said what they know
+    vocabulary = tokenizer.get_vocab()
+    yield from (vocabulary[token] for token in ends if token in vocabulary)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return "not enough memory" in str(error) or "out of memory" in str(error)
+
+
+def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:
+    """Return what tells one set of weights from the next: version counters, and a few elements of
+    each tensor.
+
+    Counters see every in-place change but those through ``.data``; an optimiser step that goes that
+    way changes elements everywhere.
+    """
+    parameters = list(model.parameters())
+    with torch.no_grad():
+        picked = [
+            p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float().cpu()
+            for p in parameters
+            if p.numel()
+        ]
+    return tuple(p._version for p in parameters), torch.cat(picked)
+
+
+def _same(
+    one: tuple[tuple[int, ...], torch.Tensor], other: tuple[tuple[int, ...], torch.Tensor]
+) -> bool:
+    return one[0] == other[0] and torch.equal(one[1], other[1])

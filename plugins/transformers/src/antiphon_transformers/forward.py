@@ -1,0 +1,265 @@
+"""One forward pass, split into the body (ids to hidden states) and the head (hidden states to
+logits).
+
+The split needs no knowledge of the architecture: the head is the model's own ``forward`` with the
+body replaced by a stand-in that returns the states it is given, so biases, scales and soft caps
+after the head stay as the model has them. Whether it holds for a model is found out once, on a few
+ids.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.cache_utils import DynamicCache, DynamicLayer
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Keys and values in a buffer with room to grow, so that a step does not copy all that came before."""
+
+    _store: tuple[torch.Tensor, torch.Tensor] | None = None
+    _views: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Append states ``[batch, heads, new, dim]`` and return all."""
+        if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
+            return super().update(key_states, value_states, *args, **kwargs)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        held_keys, held_values = self.keys, self.values
+        assert held_keys is not None and held_values is not None
+        old = held_keys.shape[-2] if held_keys.dim() == 4 else 0
+        new = old + key_states.shape[-2]
+        mine = self._views is not None and self._views[0] is self.keys
+        if not mine or self._store is None or new > self._store[0].shape[-2]:
+            room = new if old == 0 else new + new // 4 + 64
+            buffers = []
+            for held, states in ((held_keys, key_states), (held_values, value_states)):
+                buffer = states.new_empty((*states.shape[:-2], room, states.shape[-1]))
+                if old:
+                    buffer[..., :old, :] = held
+                buffers.append(buffer)
+            self._store = (buffers[0], buffers[1])
+        assert self._store is not None
+        self._store[0][..., old:new, :] = key_states
+        self._store[1][..., old:new, :] = value_states
+        self.keys = self._store[0][..., :new, :]
+        self.values = self._store[1][..., :new, :]
+        self._views = (self.keys, self.values)
+        return self.keys, self.values
+
+
+class _States:
+    """A body's output of which only the last hidden state is known."""
+
+    def __init__(self, states: torch.Tensor | None) -> None:
+        self.last_hidden_state = states
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+    def __getitem__(self, index: Any) -> Any:
+        return (self.last_hidden_state,)[index]
+
+
+class _StandIn(nn.Module):
+    """Takes the body's place and returns the states that it is given as embeddings."""
+
+    def forward(self, *args: Any, inputs_embeds: torch.Tensor | None = None, **kwargs: Any) -> Any:
+        return _States(inputs_embeds)
+
+
+class Forward:
+    """A causal language model's forward pass.
+
+    Attributes:
+        model: The model, as it was given.
+        incremental: Whether it takes a cache of keys and values.
+        splits: Whether the body and the head can be called apart.
+    """
+
+    def __init__(self, model: Any) -> None:
+        """Look at the model's signature; nothing is computed yet."""
+        self.model = model
+        # peft puts its layers into the model's own modules; its wrapper adds nothing to a causal
+        # forward pass.
+        self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+        names = inspect.signature(type(self.inner).forward).parameters
+        self._cache_name = next((n for n in ("cache", "past_key_values") if n in names), None)
+        self._positions = "position_ids" in names
+        self._keeps = "logits_to_keep" in names
+        self.incremental = self._cache_name is not None and not _is_stateful(self.inner)
+        self._splits: bool | None = None
+        self._packs: bool | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids go."""
+        device: torch.device = self.inner.get_input_embeddings().weight.device
+        return device
+
+    def new_cache(self) -> Any:
+        """Return an empty cache."""
+        cache = DynamicCache(config=self.inner.config)
+        for index, layer in enumerate(cache.layers):
+            if type(layer) is DynamicLayer:
+                cache.layers[index] = GrowingLayer()  # type: ignore[no-untyped-call]
+        return cache
+
+    def hidden(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+        cache: Any = None,
+    ) -> torch.Tensor:
+        """Return the states ``[batch, time, D]`` that the head takes."""
+        body = getattr(self.inner, self.inner.base_model_prefix)
+        states: torch.Tensor = body(
+            **self._arguments(ids, mask, positions, cache)
+        ).last_hidden_state
+        return states
+
+    def logits(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+        cache: Any = None,
+    ) -> torch.Tensor:
+        """Return all logits ``[batch, time, V]``, by the model's own forward."""
+        out: torch.Tensor = self.model(**self._arguments(ids, mask, positions, cache)).logits
+        return out
+
+    def last_logits(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor | None,
+        cache: Any,
+    ) -> torch.Tensor:
+        """Return the logits ``[batch, V]`` after the last column."""
+        arguments = self._arguments(ids, mask, positions, cache)
+        if self._keeps:
+            arguments["logits_to_keep"] = 1
+        elif ids.shape[1] > 1 and self.splits:
+            return self.head(self.hidden(ids, mask, positions, cache)[:, -1])
+        out: torch.Tensor = self.inner(**arguments).logits[:, -1]
+        return out
+
+    def head(self, states: torch.Tensor) -> torch.Tensor:
+        """Return the logits ``[n, V]`` of states ``[n, D]``."""
+        logits: torch.Tensor = _shell(self.inner)(
+            inputs_embeds=states[None], use_cache=False, return_dict=True
+        ).logits[0]
+        return logits
+
+    @property
+    def splits(self) -> bool:
+        """Whether head(body(ids)) is what the model says."""
+        if self._splits is None:
+            self._splits = self._try_split()
+        return self._splits
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows that lie in one row, told apart by their positions, don't see each other."""
+        if self._packs is None:
+            self._packs = self._positions and self.splits and self._try_pack()
+        return self._packs
+
+    def _arguments(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        positions: torch.Tensor | None,
+        cache: Any,
+    ) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "return_dict": True}
+        if positions is not None and self._positions:
+            arguments["position_ids"] = positions
+        if cache is not None:
+            assert self._cache_name is not None
+            arguments[self._cache_name] = cache
+        if self._cache_name is not None:
+            arguments["use_cache"] = cache is not None
+        return arguments
+
+    def _probe(self, length: int) -> torch.Tensor:
+        vocabulary = self.inner.get_input_embeddings().weight.shape[0]
+        # Fixed ids, spread over the vocabulary; any will do.
+        ids: torch.Tensor = torch.arange(1, length + 1, device=self.device) * 7919 % vocabulary
+        return ids[None]
+
+    def _try_split(self) -> bool:
+        if not isinstance(getattr(self.inner, self.inner.base_model_prefix, None), nn.Module):
+            return False
+        ids = self._probe(5)
+        with torch.no_grad(), evaluating(self.model):
+            whole = self.logits(ids)[0]
+            try:
+                parts = self.head(self.hidden(ids)[0])
+            except (TypeError, AttributeError, ValueError, RuntimeError, IndexError):
+                return False  # an architecture whose forward needs more than states
+        return parts.shape == whole.shape and _close(parts, whole)
+
+    def _try_pack(self) -> bool:
+        first, second = self._probe(6), self._probe(9)[:, 3:]
+        ids = torch.cat([first, second], 1)
+        positions = torch.arange(6, device=self.device).repeat(2)[None]
+        with torch.no_grad(), evaluating(self.model):
+            apart = torch.cat([self.hidden(first)[0], self.hidden(second)[0]])
+            together = self.hidden(ids, None, positions)[0]
+            leaking = self.hidden(ids)[0]
+        # In a coarse dtype a leak can hide in the rounding: also ask that it would have been seen.
+        leak, difference = (leaking - apart).abs().max(), (together - apart).abs().max()
+        return _close(together, apart) and bool((4 * difference < leak).item())
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, and what was on back on."""
+    training = [module for module in model.modules() if module.training] if model.training else []
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _shell(model: Any) -> Any:
+    """Return an object that is the model in all but its body; it shares every parameter."""
+    shell = object.__new__(type(model))
+    shell.__dict__ = dict(model.__dict__)
+    shell.__dict__.pop("forward", None)  # accelerate binds it to the original
+    shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _StandIn()}
+    return shell
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    tolerance = 1e-4 if other.dtype in (torch.float32, torch.float64) else 2e-2
+    one, other = one.float(), other.float()
+    scale = float(other.abs().max()) + 1e-6
+    return bool(((one - other).abs().max() <= tolerance * scale).item())
+
+
+def _is_stateful(model: Any) -> bool:
+    """Whether a layer carries a state that is not keys and values (Mamba, linear attention)."""
+    config = (
+        model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    )
+    kinds = getattr(config, "layer_types", None) or ()
+    if any("attention" not in kind or "linear" in kind for kind in kinds):
+        return True
+    return bool(getattr(model, "_is_stateful", False))
