@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from antiphon.errors import AntiphonError, InvalidParameter
 from antiphon.rendering import Rendering, render
-from antiphon.tokenization import Piece, TokenizedRendering, plan, tokenize, warm
+from antiphon.tokenization import Piece, TokenizedRendering, pieces_to_encode, tokenize
 from antiphon.tokenizers import view
 
 Side = Literal["left", "right"]
 
-_CHUNK = 32  # conversations whose pieces are encoded at once, while the next ones are being rendered
+_CHUNK = 256  # pieces that are encoded at once, while the next conversations are being rendered
 
 
 def render_batch(
@@ -44,8 +44,8 @@ def render_batch(
     tokens = view(tokenizer)
     pipelined = tokens.backend is not None and tokens.cuts_at_controls and not tokens.inner_mark
     renderings: list[Rendering] = []
-    pending: list[Future[None]] = []
-    chunk: list[Rendering] = []
+    pending: list[Future[Any]] = []
+    missing: list[str] = []
     # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
     with ThreadPoolExecutor(1) as pool:
         for row, conversation in enumerate(conversations):
@@ -55,10 +55,11 @@ def render_batch(
                 error.args = (f"Conversation {row}: {error}", *error.args[1:])
                 raise
             renderings.append(rendering)
-            chunk.append(rendering)
-            if pipelined and len(chunk) == _CHUNK:
-                pending.append(pool.submit(warm, chunk, [plan(r, tokens) for r in chunk], tokens))
-                chunk = []
+            if pipelined:
+                missing += tokens.missing(pieces_to_encode(rendering, tokens))
+                if len(missing) >= _CHUNK:
+                    pending.append(pool.submit(tokens.entries, missing))
+                    missing = []
         for future in pending:
             future.result()
     result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)

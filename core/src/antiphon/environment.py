@@ -21,7 +21,7 @@ from jinja2 import filters, nodes
 from jinja2.compiler import CodeGenerator, Frame, optimizeconst
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
+from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.utils import Namespace
 from markupsafe import Markup
@@ -187,6 +187,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 return self.undefined(obj=obj, name=attribute)
         if kind is Traced and attribute in _STR_NAMES:
             return getattr(obj, attribute)
+        if (kind is TemplateNamespace or kind is LoopContext) and attribute[0] != "_":
+            try:
+                return getattr(obj, attribute)
+            except AttributeError:
+                return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805

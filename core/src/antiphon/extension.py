@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
 from antiphon.provenance import trace
 from antiphon.rendering import Rendering, Source, prepare, render_source, trace_messages
-from antiphon.tokenization import Break, Piece, Sampled, TokenizedRendering, encode_pieces, plan, tokenize
+from antiphon.tokenization import Break, Piece, Sampled, TokenizedRendering, assemble, plan, tokenize
 from antiphon.tokenizers import view
 
 if TYPE_CHECKING:
@@ -184,8 +184,7 @@ def _join(
 ) -> TokenizedRendering:
     """Return the ids so far, those sampled for ``message``, and the text from ``start`` on."""
     tokens = previous._view
-    pieces = [piece for piece in plan(rendering, tokens) if piece.start >= start]
-    parts = encode_pieces(rendering, pieces, tokens)
+    rest = assemble(rendering, [piece for piece in plan(rendering, tokens) if piece.start >= start], tokens)
     ids, mask = list(previous.input_ids), list(previous._mask)
     log_probs = previous.log_probs
     sampled = dict(previous.sampled)
@@ -202,10 +201,9 @@ def _join(
     settled = previous.settled if same else previous.message_index
     placed = list(previous._pieces) if same else []
     placed.append((Piece(start, start, -1, True), len(ids) - len(previous.input_ids)))
-    for piece, part in zip(pieces, parts, strict=True):
-        ids += part
-        mask += [piece.turn] * len(part)
-        placed.append((piece, len(part)))
+    ids += rest.input_ids
+    mask += rest._mask
+    placed += rest._pieces
     if log_probs is not None:
         log_probs = [*log_probs, *[math.nan] * (len(ids) - len(log_probs))]
     return TokenizedRendering(

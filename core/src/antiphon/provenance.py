@@ -366,6 +366,8 @@ def trace(value: Any, message: int, path: tuple[Any, ...] = ()) -> Any:
     if value is None or kind is bool or kind is int or kind is float:
         return value
     if kind is dict:
+        if not path and message >= 0:
+            return _trace_message(value, message)
         keys_are_content = "arguments" in path or "properties" in path
         result = TracedDict()
         result._antiphon_origin = (message, path)
@@ -385,6 +387,21 @@ def trace(value: Any, message: int, path: tuple[Any, ...] = ()) -> Any:
     return trace(plain(value), message, path) if kind is not tuple else tuple(
         trace(item, message, (*path, i)) for i, item in enumerate(value)
     )
+
+
+def _trace_message(message: dict[Any, Any], index: int) -> TracedDict:
+    """Trace the fields of a message; a role that is a plain word is the template's, not text that someone sends."""
+    result = TracedDict()
+    result._antiphon_origin = (index, ())
+    for key, item in message.items():
+        if item.__class__ is not str:
+            item = trace(item, index, (key,))
+        elif item and not (key == "role" and item.isidentifier()):
+            text = Traced(item)
+            text._antiphon_spans = ((0, len(item), (index, (key,))),)
+            item = text
+        result[key if key.__class__ is str else trace(key, index, (key,))] = item
+    return result
 
 
 def plain(value: Any) -> Any:

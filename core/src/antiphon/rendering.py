@@ -115,6 +115,7 @@ class Rendering:
     add_generation_prompt: bool = False
     continued: bool = False
     tokenizer: Any = field(default=None, repr=False, compare=False)
+    plans: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def messages(self) -> list[Any]:

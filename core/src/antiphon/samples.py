@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import MaskUnavailable, RenderError
 from antiphon.rendering import Rendering, Source, prepare, render_source
-from antiphon.tokenization import Piece, TokenizedRendering, encode_pieces, tokenize
+from antiphon.tokenization import Piece, TokenizedRendering, assemble, tokenize
 from antiphon.tokenizers import TokenizerView, view
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class _Sample:
         prompt = render_source(
             replace(source, messages=source.messages[: self.message]), self.rendering.tokenizer, True
         )
-        answer = replace(self.rendering, text=self.text[self.start : self.end], spans=[], input_spans=[])
+        answer = replace(self.rendering, text=self.text[self.start : self.end], spans=[], input_spans=[], plans={})
         base = tokenize([prompt], self.rendering.tokenizer)[0]
         pieces: list[Piece] = []
         position = 0
@@ -114,8 +114,7 @@ class _Sample:
             position = last
         if position < len(answer.text):
             pieces.append(Piece(position, len(answer.text), -1, True))
-        parts = encode_pieces(answer, pieces, tokens, allow_control_tokens=True)
-        own = [token for part in parts for token in part]
+        own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
         settled = [*base.message_index, *[self.message] * len(own)]
         return TokenizedRendering(
             [*base.input_ids, *own], prompt, [*[False] * len(base), *[True] * len(own)], [], tokens, settled=settled

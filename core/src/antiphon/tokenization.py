@@ -145,90 +145,56 @@ def tokenize(
         from antiphon.whole_encoding import tokenize_whole
 
         return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
-    plans = [plan(rendering, tokens) for rendering in renderings]
-    warm(renderings, plans, tokens)
+    if len(renderings) > 1 and not tokens.inner_mark:
+        tokens.entries([piece for rendering in renderings for piece in pieces_to_encode(rendering, tokens)])
     return [
-        _assemble(rendering, pieces, tokens, allow_control_tokens)
-        for rendering, pieces in zip(renderings, plans, strict=True)
+        assemble(rendering, plan(rendering, tokens), tokens, allow_control_tokens=allow_control_tokens)
+        for rendering in renderings
     ]
 
 
-def warm(renderings: Sequence[Rendering], plans: Sequence[list[Piece]], tokens: TokenizerView) -> None:
-    """Encode the pieces of many renderings at once, so that each is in the cache."""
-    if not tokens.inner_mark:
-        tokens.encode(
-            [
-                rendering.text[piece.start : piece.end]
-                for rendering, pieces in zip(renderings, plans, strict=True)
-                for piece in pieces
-                if piece.control < 0
-            ]
-        )
-
-
-def encode_pieces(
-    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView, *, allow_control_tokens: bool = False
-) -> list[list[int]]:
-    """Return the ids of each of a rendering's pieces."""
+def pieces_to_encode(rendering: Rendering, tokens: TokenizerView) -> list[str]:
+    """Return the texts of a rendering's pieces, control tokens left out."""
     text = rendering.text
-    forbidden = frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
-    plain = [text[piece.start : piece.end] for piece in pieces if piece.control < 0]
-    encoded = iter(tokens.encode(plain))
-    result: list[list[int]] = []
-    behind = True
-    for piece in pieces:
-        if piece.control >= 0:
-            result.append([piece.control])
-        else:
-            ids = next(encoded)
-            if tokens.inner_mark and not behind:
-                (ids,) = tokens.encode_inner([text[piece.start : piece.end]])
-            if not forbidden.isdisjoint(ids):
-                ids = encode_guarded(rendering, piece, tokens)
-            result.append(ids)
-        behind = piece.control >= 0
-    return result
+    return [text[piece.start : piece.end] for piece in plan(rendering, tokens) if piece.control < 0]
 
 
 def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
-    """Cut a rendering's text into control tokens and pieces between them."""
+    """Cut a rendering's text into control tokens and pieces between them; kept with the rendering."""
+    kept = rendering.plans.get(id(tokens))
+    if kept is None:
+        kept = _plan(rendering, tokens)
+        rendering.plans[id(tokens)] = kept
+    return kept
+
+
+def _plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
     text, template = rendering.text, rendering.source.template
-    turns = [turn for turn in rendering.turns if turn.end > turn.start]
-    pieces: list[Piece] = []
-    position = 0
-    number = 0
-    turn = turns[0] if turns else None
-
-    def advance(end: int) -> None:
-        """Add the text up to ``end``, cut at the ends of turns."""
-        nonlocal position, number, turn
-        while position < end:
-            if turn is None or end <= turn.start:
-                pieces.append(Piece(position, end, -1, False))
-                position = end
-            elif position < turn.start:
-                pieces.append(Piece(position, turn.start, -1, False))
-                position = turn.start
-            elif end < turn.end:
-                pieces.append(Piece(position, end, -1, True))
-                position = end
-            else:
-                if position < turn.end:
-                    pieces.append(Piece(position, turn.end, -1, True))
-                position = turn.end
-                number += 1
-                turn = turns[number] if number < len(turns) else None
-
+    # Cuts: every control token of the scaffold, and both ends of every turn.
+    controls: list[tuple[int, int, int]] = []
     for start, end in scaffold_runs(rendering):
         for first, last, token in tokens.controls(text[start:end], template):
-            advance(start + first)
-            inside = turn is not None and turn.start <= start + first < turn.end
-            pieces.append(Piece(start + first, start + last, token, inside))
-            position = start + last
-            if turn is not None and position >= turn.end:
-                number += 1
-                turn = turns[number] if number < len(turns) else None
-    advance(len(text))
+            controls.append((start + first, start + last, token))
+    controls.append((len(text), len(text), -1))
+    turns = [turn for turn in rendering.turns if turn.end > turn.start]
+    edges = [(edge, inside) for turn in turns for edge, inside in ((turn.start, True), (turn.end, False))]
+    edges.append((len(text) + 1, False))
+    pieces: list[Piece] = []
+    position, number, inside = 0, 0, False
+    edge, opens = edges[0]
+    for start, end, token in controls:
+        while edge <= start:
+            if position < edge:
+                pieces.append(Piece(position, edge, -1, inside))
+                position = edge
+            inside = opens
+            number += 1
+            edge, opens = edges[number]
+        if position < start:
+            pieces.append(Piece(position, start, -1, inside))
+        if token >= 0:
+            pieces.append(Piece(start, end, token, inside))
+        position = end
     return pieces
 
 
@@ -248,28 +214,45 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     return runs
 
 
-def _assemble(
-    rendering: Rendering, pieces: list[Piece], tokens: TokenizerView, allow_control_tokens: bool
+def assemble(
+    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView, *, allow_control_tokens: bool = False
 ) -> TokenizedRendering:
+    """Encode a rendering's pieces and put them together."""
+    text = rendering.text
+    forbidden = frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
+    entries = iter(tokens.entries([text[piece.start : piece.end] for piece in pieces if piece.control < 0]))
     ids: list[int] = []
     mask: list[bool] = []
-    placed: list[tuple[Piece, int]] = []
-    parts = encode_pieces(rendering, pieces, tokens, allow_control_tokens=allow_control_tokens)
-    for piece, part in zip(pieces, parts, strict=True):
+    counts: list[int] = []
+    behind = True  # a control token, or nothing at all
+    for piece in pieces:
+        if piece.control >= 0:
+            ids.append(piece.control)
+            mask.append(piece.turn)
+            counts.append(1)
+            behind = True
+            continue
+        part, has_added = next(entries)
+        if tokens.inner_mark and not behind:
+            (part,), has_added = tokens.encode_inner([text[piece.start : piece.end]]), True
+        if has_added and not forbidden.isdisjoint(part):
+            part = encode_guarded(rendering, piece, tokens)
+        count = len(part)
         ids += part
-        mask += [piece.turn] * len(part)
-        placed.append((piece, len(part)))
+        mask += [piece.turn] * count
+        counts.append(count)
+        behind = False
     if rendering.continued:
-        given = _first_of_last_turn(rendering, placed)
+        given = _first_of_last_turn(rendering, pieces, counts)
         mask = [*mask[:given], *[False] * (len(mask) - given)]
-    return TokenizedRendering(ids, rendering, mask, placed, tokens)
+    return TokenizedRendering(ids, rendering, mask, list(zip(pieces, counts, strict=True)), tokens)
 
 
-def _first_of_last_turn(rendering: Rendering, placed: list[tuple[Piece, int]]) -> int:
+def _first_of_last_turn(rendering: Rendering, pieces: Sequence[Piece], counts: list[int]) -> int:
     """Return the first token of the turn that is being continued: what is given there was not sampled."""
     turns: list[Turn] = rendering.turns
     start = turns[-1].start if turns and not turns[-1].closed else len(rendering.text)
-    return sum(count for piece, count in placed if piece.start < start)
+    return sum(count for piece, count in zip(pieces, counts, strict=True) if piece.start < start)
 
 
 def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) -> list[int]:
@@ -366,4 +349,4 @@ def _spread(text: str, count: int) -> list[tuple[int, int]]:
     return [(size * i // count, size * (i + 1) // count) for i in range(count)] if count else []
 
 
-__all__ = ["Break", "Control", "Piece", "Sampled", "TokenizedRendering", "encode_pieces", "plan", "tokenize"]
+__all__ = ["Break", "Control", "Piece", "Sampled", "TokenizedRendering", "assemble", "plan", "tokenize"]

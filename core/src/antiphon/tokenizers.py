@@ -51,7 +51,7 @@ class TokenizerView:
         self.backend = _backend(tokenizer)
         self._own_backend: Any = None
         self.added: dict[int, tuple[str, bool]] = _added_tokens(tokenizer, self.backend)
-        self._ids: BoundedCache[str, list[int]] = BoundedCache(_CACHED_CHARACTERS, lambda key, value: len(key) + 64)
+        self._ids: BoundedCache[str, tuple[list[int], bool]] = BoundedCache(_CACHED_CHARACTERS, lambda key, value: len(key) + 64)
         self._offsets: BoundedCache[str, list[tuple[int, int]]] = BoundedCache(4096)
         self._controls: BoundedCache[tuple[str, str], list[Control]] = BoundedCache(16384)
         self._control_ids: BoundedCache[str, frozenset[int]] = BoundedCache(256)
@@ -60,15 +60,26 @@ class TokenizerView:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of each piece, as if it stood alone at the start of a text; repeated pieces cost nothing."""
+        return [ids for ids, _ in self.entries(pieces)]
+
+    def entries(self, pieces: Sequence[str]) -> list[tuple[list[int], bool]]:
+        """Return the ids of each piece, and whether an added token is among them."""
         cached = self._ids.get
         result = [cached(piece) for piece in pieces]
         if None in result:
-            missing = list(dict.fromkeys(p for p, ids in zip(pieces, result, strict=True) if ids is None))
-            fresh = dict(zip(missing, self._encode_batch(missing), strict=True))
-            for piece, ids in fresh.items():
-                self._ids.put(piece, ids)
-            result = [fresh[p] if ids is None else ids for p, ids in zip(pieces, result, strict=True)]
+            missing = list(dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None))
+            added = self.added.keys()
+            fresh = {}
+            for piece, ids in zip(missing, self._encode_batch(missing), strict=True):
+                fresh[piece] = (ids, not added.isdisjoint(ids))
+                self._ids.put(piece, fresh[piece])
+            result = [fresh[p] if entry is None else entry for p, entry in zip(pieces, result, strict=True)]
         return result  # type: ignore[return-value]
+
+    def missing(self, pieces: Sequence[str]) -> list[str]:
+        """Return the pieces that are not in the cache."""
+        cached = self._ids.get
+        return [piece for piece in pieces if cached(piece) is None]
 
     def encode_inner(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of each piece as it is inside a text, right behind other text."""
