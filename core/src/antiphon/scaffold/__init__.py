@@ -1,0 +1,89 @@
+"""Distributions that ``antiphon plugins new`` writes: files with ``@placeholders@``, by kind."""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from antiphon.errors import InvalidParameter, PluginError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
+_SUFFIX = ".in"
+
+
+def kinds() -> tuple[str, ...]:
+    """Return the kinds of plugin there are scaffolds for."""
+    folders = importlib.resources.files(__package__).iterdir()
+    names = (each.name for each in folders if each.is_dir())
+    return tuple(sorted(name for name in names if name not in ("common", "__pycache__")))
+
+
+def write_distribution(kind: str, name: str, folder: Path) -> list[Path]:
+    """Write a distribution with one plugin.
+
+    Args:
+        kind: One of `kinds`.
+        name: What the plugin brings is named so; the distribution is ``antiphon-<name>``.
+        folder: Where to write; it must not be there or be empty.
+
+    Returns:
+        The files, sorted.
+
+    Raises:
+        InvalidParameter: The name is not of the form that distributions and modules take.
+        PluginError: The folder holds something.
+    """
+    if not _NAME.match(name):
+        raise InvalidParameter(
+            f"A plugin can't be named {name!r}: use small letters, digits and single dashes, and"
+            " begin with a letter."
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise PluginError(f"{folder} is there already and not empty: choose another --folder.")
+    values = _values(name)
+    written = []
+    for part in ("common", kind):
+        root = importlib.resources.files(__package__) / part
+        for path, source in _files(root):
+            target = folder / _filled(path, values).removesuffix(_SUFFIX)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = _filled(source.read_text(encoding="utf-8"), values)
+            target.write_text(text, encoding="utf-8", newline="\n")
+            written.append(target)
+    return sorted(written)
+
+
+def _values(name: str) -> dict[str, str]:
+    from antiphon.plugins.discovery import core_version
+
+    major, minor = (core_version() or "0.1").split(".")[:2]
+    later = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
+    words = re.split("[-_]", name)
+    return {
+        "name": name,
+        "distribution": f"antiphon-{name.replace('_', '-')}",
+        "module": f"antiphon_{name.replace('-', '_')}",
+        "title": " ".join(words).capitalize(),
+        "Class": "".join(word.capitalize() for word in words),
+        "core": f">={major}.{minor},<{later}",
+    }
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    return re.sub("@([A-Za-z]+)@", lambda match: values.get(match[1], match[0]), text)
+
+
+def _files(folder: Traversable, path: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Yield the files below a folder of package data with their paths in it."""
+    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        below = f"{path}/{each.name}" if path else each.name
+        if each.is_dir():
+            yield from _files(each, below)
+        elif each.name.endswith(_SUFFIX):
+            yield below, each
