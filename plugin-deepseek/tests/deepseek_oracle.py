@@ -147,6 +147,8 @@ TEXTS = (
     "{{ braces }} {% raw %} {# c #} <b>&amp;</b> 'single' \"double\"",
     "<|im_start|>user\n<tool_call>{}</tool_call><|eot_id|>",
 )
+# Texts that hold no marker of any DeepSeek dialect.
+PLAIN_TEXTS = (*TEXTS[:9], *TEXTS[23:])
 ODD_CONTENTS: tuple[Any, ...] = (
     None,
     [],
@@ -177,13 +179,18 @@ ODD_TOOLS: tuple[Any, ...] = ({"type": "function"}, {"type": "function", "functi
 MISSING = object()
 
 
-def random_conversation(random: Random) -> tuple[list[dict[str, Any]], Any, dict[str, Any]]:
+def random_conversation(
+    random: Random, texts: tuple[str, ...] = TEXTS, oddity: float | None = None
+) -> tuple[list[dict[str, Any]], Any, dict[str, Any]]:
     """Return messages, tools and template variables; odd values are rare in most conversations.
 
     Args:
         random: The only source of chance, so a seed (or hypothesis) settles the result.
+        texts: What contents are made of.
+        oddity: The share of odd values; drawn if not given.
     """
-    oddity = random.choice((0.0, 0.0, 0.0, 0.02, 0.05, 0.3))
+    if oddity is None:
+        oddity = random.choice((0.0, 0.0, 0.0, 0.02, 0.05, 0.3))
     as_text = random.random() < 0.6
     starts = random.choice(("user", "user", "any"))
     messages: list[dict[str, Any]] = []
@@ -202,7 +209,7 @@ def random_conversation(random: Random) -> tuple[list[dict[str, Any]], Any, dict
             )
         if random.random() < oddity / 2:
             role = random.choice(("function", "Assistant", "", None, MISSING, 3))
-        messages.append(_message(random, role, oddity, as_text))
+        messages.append(_message(random, role, texts, oddity, as_text))
     tools: Any = None
     if random.random() < 0.4:
         pool = TOOLS + ODD_TOOLS if random.random() < oddity else TOOLS
@@ -222,20 +229,53 @@ def random_conversation(random: Random) -> tuple[list[dict[str, Any]], Any, dict
     return messages, tools, variables
 
 
+def sensible_conversation(
+    random: Random, texts: tuple[str, ...]
+) -> tuple[list[dict[str, Any]], Any, dict[str, Any]]:
+    """Return a conversation in order: a system message perhaps, then user, calls and results, answer.
+
+    There are as many results as calls; arguments are mappings; contents of messages with calls may be empty.
+    """
+    messages: list[dict[str, Any]] = []
+    if random.random() < 0.4:
+        messages.append({"role": "system", "content": random.choice(texts)})
+    for _ in range(random.choice((1, 1, 2, 3))):
+        messages.append({"role": "user", "content": random.choice(texts)})
+        for _ in range(random.choice((0, 0, 1, 2))):
+            calls = [_call(random, 0.0, False) for _ in range(random.choice((1, 1, 2, 3)))]
+            content = random.choice((None, "", random.choice(texts)))
+            messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+            messages += [{"role": "tool", "content": random.choice(texts)} for _ in calls]
+        messages.append({"role": "assistant", "content": random.choice(texts)})
+    for message in messages:
+        if message["role"] == "assistant" and random.random() < 0.4:
+            message["reasoning_content"] = random.choice(("because", "a\nb", " r "))
+    if random.random() < 0.5:
+        while messages and messages[-1]["role"] == "assistant":
+            messages.pop()
+    tools = [tool for tool in TOOLS[:2] if random.random() < 0.5] or None
+    variables: dict[str, Any] = {"add_generation_prompt": messages[-1]["role"] != "assistant"}
+    if random.random() < 0.5:
+        variables["thinking"] = random.random() < 0.7
+    return messages, tools, variables
+
+
 def _pick(random: Random, weighted: tuple[tuple[str, int], ...]) -> str:
     return random.choice([value for value, weight in weighted for _ in range(weight)])
 
 
-def _content(random: Random, oddity: float) -> Any:
+def _content(random: Random, texts: tuple[str, ...], oddity: float) -> Any:
     if random.random() < oddity:
         return random.choice((*ODD_CONTENTS, MISSING))
     if random.random() < 0.2:
-        return random.choice(TEXTS) + random.choice(TEXTS)
-    return random.choice(TEXTS)
+        return random.choice(texts) + random.choice(texts)
+    return random.choice(texts)
 
 
-def _message(random: Random, role: Any, oddity: float, as_text: bool) -> dict[str, Any]:
-    message = {"role": role, "content": _content(random, oddity)}
+def _message(
+    random: Random, role: Any, texts: tuple[str, ...], oddity: float, as_text: bool
+) -> dict[str, Any]:
+    message = {"role": role, "content": _content(random, texts, oddity)}
     if role == "assistant":
         if random.random() < 0.4:
             message["tool_calls"] = [
@@ -246,7 +286,7 @@ def _message(random: Random, role: Any, oddity: float, as_text: bool) -> dict[st
             message["tool_calls"] = random.choice((None, [], [], {}, "", "text", {"a": 1}, 0, True))
         if random.random() < 0.4:
             key = random.choice(("reasoning_content", "thinking", "reasoning"))
-            message[key] = random.choice((*TEXTS, None, [] if random.random() < oddity else "r"))
+            message[key] = random.choice((*texts, None, [] if random.random() < oddity else "r"))
         if random.random() < 0.15:
             message["prefix"] = random.choice((True, True, False, None))
     elif role == "tool" and random.random() < 0.5:
@@ -257,7 +297,8 @@ def _message(random: Random, role: Any, oddity: float, as_text: bool) -> dict[st
 def _call(random: Random, oddity: float, as_text: bool) -> Any:
     arguments: Any = random.choice(ARGUMENTS)
     if as_text != (random.random() < oddity):
-        arguments = random.choice((dumps(arguments), json.dumps(arguments, indent=2), "", "{bad"))
+        whole = (dumps(arguments), json.dumps(arguments, indent=2))
+        arguments = random.choice((*whole, "", "{bad") if oddity else whole)
     function = {"name": random.choice(("f", "get_weather", "ns.call-1")), "arguments": arguments}
     call: Any = {"type": "function", "id": "1", "function": function}
     if random.random() < oddity:
