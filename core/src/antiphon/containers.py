@@ -5,6 +5,10 @@ unequal lengths are lazy stacks of rows, so ``get(name, as_list=True)``, ``as_pa
 ``as_nested_tensor=True`` work on them; `pad` makes dense tensors of them and `unpad` undoes it.
 """
 
+# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return,unused-ignore,unreachable,no-untyped-call,method-assign,has-type,valid-type"  # noqa: E501
+# TensorClass builds these classes as they are defined (fields become properties, the methods of tensordict are added),
+# and its stub knows neither its options in brackets nor that fields may be called `type` or `data`.
+
 from __future__ import annotations
 
 import warnings
@@ -21,6 +25,8 @@ from antiphon.padding import Side, depth_of, leaves, pad_storage, unpad_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from antiphon.conversion import EncodedChats
 
 __all__ = ["ChatHistory", "LogProbs", "Masks", "Text", "Tokens"]
 
@@ -126,7 +132,7 @@ def _dense(value: Any, device: torch.device | None) -> torch.Tensor:
     return tensor if device is None else tensor.to(device)
 
 
-class Tokens(TensorClass["nocast"]):  # type: ignore[misc]
+class Tokens(TensorClass["nocast"]):
     """Token ids, int64.
 
     Attributes:
@@ -159,11 +165,11 @@ class Tokens(TensorClass["nocast"]):  # type: ignore[misc]
                 responses start at one position.
             sizes: lengths to pad to, by name; by default the longest row's.
         """
-        return _pad(self, _PARTS, padding_value, side, sizes)  # type: ignore[no-any-return]
+        return _pad(self, _PARTS, padding_value, side, sizes)
 
     def unpad(self, masks: Masks | torch.Tensor | None = None) -> Self:
         """Ragged rows without padding; `masks` is needed where they were padded elsewhere."""
-        return _unpad(self, _PARTS, masks)  # type: ignore[no-any-return]
+        return _unpad(self, _PARTS, masks)
 
     def to_text(self, tokenizer: Any, skip_special_tokens: bool = False, masks: Any = None) -> Text:
         """What the ids decode to, control tokens included unless `skip_special_tokens`.
@@ -171,7 +177,7 @@ class Tokens(TensorClass["nocast"]):  # type: ignore[misc]
         Raises:
             ContainerError: padded tokens of which nothing says what is real (see `unpad`).
         """
-        from antiphon.conversion import tokens_to_text
+        from antiphon.reading_back import tokens_to_text
 
         return tokens_to_text(
             self.unpad(masks) if _is_padded(self) else self, tokenizer, skip_special_tokens
@@ -203,7 +209,7 @@ class Tokens(TensorClass["nocast"]):  # type: ignore[misc]
             log_probs: of the response, as ragged rows.
             masks: see `unpad`.
         """
-        from antiphon.conversion import tokens_to_history
+        from antiphon.reading_back import tokens_to_history
         from antiphon.templating import Template
 
         template = Template(
@@ -214,7 +220,7 @@ class Tokens(TensorClass["nocast"]):  # type: ignore[misc]
         )
 
 
-class Masks(TensorClass["nocast"]):  # type: ignore[misc]
+class Masks(TensorClass["nocast"]):
     """Masks over `full`, bool.
 
     Attributes:
@@ -236,14 +242,14 @@ class Masks(TensorClass["nocast"]):  # type: ignore[misc]
 
     def pad(self, *, side: Side | None = None, sizes: dict[str, int] | None = None) -> Self:
         """Dense rows, False on the padding."""
-        return _pad(self, _MASKS, False, side, sizes)  # type: ignore[no-any-return]
+        return _pad(self, _MASKS, False, side, sizes)
 
     def unpad(self, masks: Masks | torch.Tensor | None = None) -> Self:
         """Ragged rows without padding."""
-        return _unpad(self, _MASKS, self if masks is None else masks)  # type: ignore[no-any-return]
+        return _unpad(self, _MASKS, self if masks is None else masks)
 
 
-class LogProbs(TensorClass["nocast"]):  # type: ignore[misc]
+class LogProbs(TensorClass["nocast"]):
     """Log-probabilities of the tokens in `Tokens`, floating point, same shapes.
 
     Attributes:
@@ -273,14 +279,14 @@ class LogProbs(TensorClass["nocast"]):  # type: ignore[misc]
         sizes: dict[str, int] | None = None,
     ) -> Self:
         """Dense rows, as `Tokens.pad`."""
-        return _pad(self, _PARTS, padding_value, side, sizes)  # type: ignore[no-any-return]
+        return _pad(self, _PARTS, padding_value, side, sizes)
 
     def unpad(self, masks: Masks | torch.Tensor | None = None) -> Self:
         """Ragged rows without padding."""
-        return _unpad(self, _PARTS, masks)  # type: ignore[no-any-return]
+        return _unpad(self, _PARTS, masks)
 
 
-class Text(TensorClass["nocast"]):  # type: ignore[misc]
+class Text(TensorClass["nocast"]):
     """Rendered conversations.
 
     Attributes:
@@ -323,7 +329,7 @@ class Text(TensorClass["nocast"]):  # type: ignore[misc]
             add_special_tokens: let the tokenizer put its own (BOS) before the text. By default it does so only
                 for plain text: a text with control tokens in it is a rendering and complete.
         """
-        from antiphon.conversion import text_to_tokens
+        from antiphon.reading_back import text_to_tokens
 
         if return_tensors != "pt":
             raise ContainerError(
@@ -347,7 +353,7 @@ class Text(TensorClass["nocast"]):  # type: ignore[misc]
         tools: Any = None,
     ) -> ChatHistory:
         """The conversations that the texts hold; ids are the surer source where there are any."""
-        from antiphon.conversion import text_to_history
+        from antiphon.reading_back import text_to_history
         from antiphon.templating import Template
 
         template = Template(
@@ -356,7 +362,7 @@ class Text(TensorClass["nocast"]):  # type: ignore[misc]
         return text_to_history(self, template)
 
 
-class ChatHistory(TensorClass["nocast"]):  # type: ignore[misc]
+class ChatHistory(TensorClass["nocast"]):
     """Conversations as messages: each a `History` of one dimension more, time last.
 
     Attributes:
@@ -408,12 +414,7 @@ class ChatHistory(TensorClass["nocast"]):  # type: ignore[misc]
         Raises:
             TurnRewritten: what a conversation's `full` renders does not start with its prompt.
         """
-        from antiphon.conversion import history_to_tokens
-        from antiphon.templating import Template
-
-        return history_to_tokens(
-            self, Template(tokenizer, chat_template, chat_template_name, kwargs)
-        )[0]
+        return self.encode(tokenizer, chat_template_name, chat_template, **kwargs).tokens()
 
     def to_masks(
         self,
@@ -422,13 +423,31 @@ class ChatHistory(TensorClass["nocast"]):  # type: ignore[misc]
         chat_template: str | None = None,
         **kwargs: Any,
     ) -> Masks:
-        """The masks over the ids that `to_tokens` gives for `full` (or for the prompt, if that is all there is)."""
-        from antiphon.conversion import history_to_tokens
+        """The masks over the ids that `to_tokens` gives for `full` (or for the one part there is)."""
+        return self.encode(tokenizer, chat_template_name, chat_template, **kwargs).masks()
+
+    def to_log_probs(
+        self,
+        tokenizer: Any,
+        chat_template_name: str | None = None,
+        chat_template: str | None = None,
+        **kwargs: Any,
+    ) -> LogProbs:
+        """The log-probs that sampled messages carry, over the ids that `to_tokens` gives; NaN elsewhere."""
+        return self.encode(tokenizer, chat_template_name, chat_template, **kwargs).log_probs()
+
+    def encode(
+        self,
+        tokenizer: Any,
+        chat_template_name: str | None = None,
+        chat_template: str | None = None,
+        **kwargs: Any,
+    ) -> EncodedChats:
+        """All of it from one encoding: `.tokens()`, `.masks()` and `.log_probs()` of the result."""
+        from antiphon.conversion import encode_history
         from antiphon.templating import Template
 
-        return history_to_tokens(
-            self, Template(tokenizer, chat_template, chat_template_name, kwargs)
-        )[1]
+        return encode_history(self, Template(tokenizer, chat_template, chat_template_name, kwargs))
 
 
 # Constructors: lists of strings without a switch, and histories that lack their time dimension

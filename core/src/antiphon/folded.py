@@ -10,6 +10,9 @@ goes the ordinary way of `LazyStackedTensorDict`.
 A folded dict is never written to: copies share it.
 """
 
+# mypy: disable-error-code="attr-defined,override,misc,no-any-return,unused-ignore,unreachable,no-untyped-call"
+# What is overridden here is partly untyped in tensordict, partly declared as an attribute where it is a property.
+
 from __future__ import annotations
 
 import copy
@@ -110,14 +113,14 @@ class _Folded(LazyStackedTensorDict):
     def device(self) -> torch.device | None:
         if self._all_folded:
             return self._device
-        return LazyStackedTensorDict.device.fget(self)  # type: ignore[attr-defined]
+        return LazyStackedTensorDict.device.fget(self)
 
     @device.setter
     def device(self, value: Any) -> None:
         if self._all_folded:
             self._device = None if value is None else torch.device(value)
         else:
-            LazyStackedTensorDict.device.fset(self, value)  # type: ignore[attr-defined]
+            LazyStackedTensorDict.device.fset(self, value)
 
     def clear_device_(self) -> Any:
         if self._all_folded:
@@ -129,7 +132,7 @@ class _Folded(LazyStackedTensorDict):
     def is_locked(self) -> bool:
         if self._is_locked is None and self._all_folded:
             return False
-        return LazyStackedTensorDict.is_locked.fget(self)  # type: ignore[attr-defined]
+        return LazyStackedTensorDict.is_locked.fget(self)
 
     @is_locked.setter
     def is_locked(self, value: bool) -> None:
@@ -140,11 +143,11 @@ class _Folded(LazyStackedTensorDict):
 
     @property
     def _is_shared(self) -> bool:
-        return not self._all_folded and LazyStackedTensorDict._is_shared.fget(self)  # type: ignore[attr-defined]
+        return not self._all_folded and LazyStackedTensorDict._is_shared.fget(self)
 
     @property
     def _is_memmap(self) -> bool:
-        return not self._all_folded and LazyStackedTensorDict._is_memmap.fget(self)  # type: ignore[attr-defined]
+        return not self._all_folded and LazyStackedTensorDict._is_memmap.fget(self)
 
     def _has_names(self) -> bool:
         return False if self._all_folded else bool(super()._has_names())
@@ -259,12 +262,12 @@ _register_tensor_class(FoldedMessages)
 _register_tensor_class(FoldedValues)
 
 
-def with_equal_fields(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_equal_fields(cells: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages with None for a field that only others have."""
     if not cells:
         return []
     first = cells[0].keys()
     if all(cell.keys() == first for cell in cells):
-        return list(cells)  # type: ignore[arg-type]
+        return list(cells)
     fields = dict.fromkeys(field for cell in cells for field in cell)
     return [{field: cell.get(field) for field in fields} for cell in cells]

@@ -4,6 +4,10 @@ A History's last batch dimension is time (messages), those before are conversati
 there. `from_chats` and `to_chats` convert from and to OpenAI-style lists.
 """
 
+# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return,unused-ignore,unreachable,no-untyped-call,method-assign,has-type,valid-type"  # noqa: E501
+# TensorClass builds these classes as they are defined (fields become properties, the methods of tensordict are added),
+# and its stub knows neither its options in brackets nor that fields may be called `type` or `data`.
+
 from __future__ import annotations
 
 import copy
@@ -29,7 +33,6 @@ from antiphon.rows import (
     rows_of,
     stack_rows,
 )
-
 from antiphon.templating import add_chat_template, remove_chat_template
 
 if TYPE_CHECKING:
@@ -40,7 +43,7 @@ __all__ = ["Content", "ContentBase", "History", "add_chat_template", "remove_cha
 Message = dict[str, Any]
 
 
-class Content(TensorClass["nocast", "shadow"]):  # type: ignore[misc]
+class Content(TensorClass["nocast", "shadow"]):
     """A part of a message: text, an image, audio, video, a file or a function call.
 
     `Content(type="text", text="...")` is one part; a stack of parts (one batch dimension) is a message's
@@ -84,7 +87,7 @@ def content_parts(td: Any) -> list[dict[str, Any]]:
     return [message_fields(td)]
 
 
-class History(TensorClass["nocast"]):  # type: ignore[misc]
+class History(TensorClass["nocast"]):
     """Messages of one conversation, [messages], or of many, [..., conversations, messages].
 
     Attributes:
@@ -181,6 +184,7 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
             continue_final_message: end inside the last message.
             tokenize: encode the text; by default only if a mask, tensors or a dict of them are asked for.
             padding: to the longest of the batch (True), to `max_length` ("max_length") or not.
+            max_length: the length to cut or pad to.
             truncation: cut what is longer than `max_length`, on the tokenizer's `truncation_side`.
             return_tensors: "pt" (the default) or "np".
             return_dict: give `input_ids` and `attention_mask` in a tensordict, and
@@ -195,7 +199,7 @@ class History(TensorClass["nocast"]):  # type: ignore[misc]
         Raises:
             RenderError: the template refuses a conversation; names it.
         """
-        from antiphon.conversion import apply_template
+        from antiphon.template_output import apply_template
         from antiphon.templating import Template
 
         return apply_template(

@@ -22,6 +22,11 @@ def device_of(td: Any) -> torch.device | None:
     return device
 
 
+def storage(container: Any) -> Any:
+    """The tensordict inside a tensorclass."""
+    return container._tensordict
+
+
 def members(td: Any) -> list[Any]:
     """The parts of a batch along its first dimension."""
     if isinstance(td, LazyStackedTensorDict) and td.stack_dim == 0:

@@ -41,14 +41,14 @@ class Template:
     name: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def family(self) -> str | None:
         """The dialect to render and read with; None leaves it to the tokenizer."""
         if self.name is None and self.chat_template is None:
             return _added_for(self.tokenizer)
         return self.name
 
-    @property
+    @functools.cached_property
     def reader(self) -> Any:
         """What `antiphon.parse` is to read by."""
         if self.name is None and self.chat_template is not None:
@@ -61,16 +61,32 @@ class Template:
         """Render one conversation of stored or OpenAI-style messages."""
         from antiphon.rendering import render
 
-        cut = continues or (not add_generation_prompt and is_cut_off(messages))
+        # Where the ids of the cut-off answer are known, they end the row; its text is rendered whole.
+        cut = (
+            not add_generation_prompt
+            and is_cut_off(messages)
+            and messages[-1].get("token_ids") is None
+        )
         return render(
-            renderable(messages, self.arguments_form if _has_calls(messages) else "mapping"),
+            self.visible(messages),
             self.tokenizer,
-            chat_template=self.chat_template,
-            family=self.family,
+            chat_template=self.source,
             add_generation_prompt=add_generation_prompt,
-            continue_final_message=cut,
+            continue_final_message=continues or cut,
             **self.variables,
         )
+
+    def visible(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages as the template is to see them."""
+        return renderable(messages, self.arguments_form if _has_calls(messages) else "mapping")
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The template's Jinja source, chosen once for a batch."""
+        from antiphon.rendering import choose_template
+
+        tools = self.variables.get("tools")
+        return choose_template(self.tokenizer, self.chat_template, self.family, tools)[1]
 
     def render_all(
         self,
@@ -89,21 +105,16 @@ class Template:
                 raise type(error)(f"conversation {i}: {error}") from error
         return renderings
 
-    @property
+    @functools.cached_property
     def arguments_form(self) -> str:
-        """ "mapping" or "string": how the template takes call arguments."""
-        from antiphon.rendering import choose_template
-
+        """How the template takes call arguments: "mapping" or "string"."""
         if self.family is not None:
             from antiphon.registry import resolve_template_name
 
             declared = resolve_template_name(self.family, self.tokenizer).arguments
             if declared != "either":
                 return declared
-        _, source = choose_template(
-            self.tokenizer, self.chat_template, self.family, self.variables.get("tools")
-        )
-        return arguments_form(source)
+        return arguments_form(self.source)
 
 
 def renderable(messages: Sequence[Message], form: str) -> list[Message]:
@@ -150,7 +161,7 @@ def is_cut_off(messages: Sequence[Message]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def arguments_form(template: str) -> str:
-    """ "mapping" or "string", found out by rendering one call each way.
+    """Find out by rendering one call each way whether a template takes a "mapping" or a "string".
 
     A template that takes mappings prints them as JSON or piece by piece; one that joins strings refuses a mapping,
     or prints it as Python does.
@@ -241,7 +252,7 @@ def _added_for(tokenizer: Any) -> str | None:
     model = str(getattr(tokenizer, "name_or_path", "") or "").lower()
     if not model:
         return None
-    for name, added in reversed(_added.items()):
+    for name, added in reversed(list(_added.items())):
         if any(keyword in model for keyword in added.keywords):
             return name
     return None
@@ -328,7 +339,7 @@ def _check_template(name: str, template: str) -> None:
         {"role": "user", "content": "QuestionQ7"},
         {"role": "assistant", "content": "AnswerA9"},
     ]
-    variables = {"bos_token": "<s>", "eos_token": "</s>"}
+    variables: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
     try:
         rendering = render(probe, chat_template=template, **variables)
         render(probe[:1], chat_template=template, add_generation_prompt=True, **variables)
