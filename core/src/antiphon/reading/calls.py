@@ -519,8 +519,13 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     start = min(start, value_end)
     value_end = _trim_lead(text, start, value_end, param.closer.lead)
     raw = call.plain(text[start:value_end])
-    if param.flag_closer.parts:
-        if flag.lower() == "true":
+    if form.quoted:
+        try:
+            progress.params[key] = python_or_json(raw)
+        except Invalid:
+            progress.params[key] = raw
+    elif param.flag_closer.parts:
+        if flag.lower() in ("true", "string", "str"):
             progress.params[key] = raw
         else:
             try:

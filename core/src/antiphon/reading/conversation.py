@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from antiphon.errors import GrammarUnavailable
 from antiphon.reading.calls import Call
 from antiphon.reading.compiled import Compiled, Mark, alternation
 from antiphon.reading.grammar import Grammar, Literals, RoleForm, Slot, ToolsForm
@@ -84,9 +85,13 @@ class _Form:
         )
         self.again = re.compile(re.escape(self.separator) + slot_expression(self.opener, []))
         self.begins = self.group_opener + head(self.opener)
-        self.plain = isinstance(self.opener, str)
+        literals = (self.opener,) if isinstance(self.opener, str) else self.opener
+        self.size = len(self.group_opener) + sum(
+            len(part) for part in literals if isinstance(part, str)
+        )
         self.close_fields: list[str] = []
         self.close: re.Pattern[str] | None = None
+        self.has_twin = False
 
 
 class Splitter:
@@ -114,9 +119,14 @@ class Splitter:
         self.following = {role: self._followers(role) for role in roles}
         for form in self.forms:
             form.close = self._close(form)
+            form.has_twin = any(
+                other is not form and (other.begins, other.size) == (form.begins, form.size)
+                for other in self.forms
+            )
         reasoning = grammar.reasoning
         empty = tuple(map(compiled.convert, reasoning.empty)) if reasoning else ()
         opened = compiled.convert(reasoning.opener) if reasoning else ""
+        self.unread = tuple(compiled.convert(text) for text in grammar.unread)
         self.open_prompts = {"", *empty, opened, opened.rstrip(WHITE)}
         self.empty = tuple(sorted(empty, key=len, reverse=True))
         interrupting = [*self.body.triggers, *self.body.sections]
@@ -148,7 +158,7 @@ class Splitter:
     def _followers(self, role: str) -> list[_Form]:
         """Return the forms that may stand after a role, longest opener first."""
         forms = [form for form in self.forms if form.form.after is None or role in form.form.after]
-        return sorted(forms, key=lambda form: len(form.begins), reverse=True)
+        return sorted(forms, key=lambda form: (len(form.begins), form.size), reverse=True)
 
     def _close(self, form: _Form) -> re.Pattern[str]:
         """Return the expression for the end of a form's body.
@@ -190,6 +200,8 @@ class Splitter:
             solid = [begin for begin in begins if len(begin) > 6 and not begin[0].isspace()]
             if solid:
                 options.append(f"(?={alternation(solid)})")
+        instead = [follower for follower in self.following.get(role, []) if follower.form.unclosed]
+        options += [f"(?={re.escape(follower.begins)})" for follower in instead if follower.begins]
         options.append(r"\Z")
         return re.compile("|".join(options))
 
@@ -232,13 +244,30 @@ class Splitter:
         return conversation
 
     def _open_at(self, text: str, pos: int, role: str) -> tuple[_Form, re.Match[str]] | None:
+        """Return the form that opens at a position: the longest opener that fits.
+
+        Where forms have the same opener, the one whose closer comes first.
+        """
+        best: tuple[_Form, re.Match[str]] | None = None
+        place = -1
         for form in self.following.get(role, self.following[""]):
             if not text.startswith(form.begins, pos):
                 continue
             match = form.open.match(text, pos)
-            if match is not None:
-                return form, match
-        return None
+            if match is None:
+                continue
+            if best is None:
+                if not form.has_twin:
+                    return form, match
+                best = form, match
+            elif match.end() != best[1].end():
+                continue
+            assert form.close is not None
+            close = form.close.search(text, match.end())
+            closed = close.start() if close is not None and close.group() else len(text) + 1
+            if place < 0 or closed < place:
+                best, place = (form, match), closed
+        return best
 
     def _leftover(self, conversation: Conversation, text: str) -> None:
         """Text that no turn claims: white space is nobody's, anything else is kept as an answer."""
@@ -402,7 +431,17 @@ class Splitter:
         return close.end(), unclosed
 
     def _message(self, body: str) -> tuple[dict[str, Any], bool]:
-        """Read an assistant's body; True if it ends inside a call."""
+        """Read an assistant's body; True if it ends inside a call.
+
+        Raises:
+            GrammarUnavailable: It has calls that the grammar is known not to read.
+        """
+        for marker in self.unread:
+            if marker in body:
+                raise GrammarUnavailable(
+                    f"The grammar {self.grammar.name!r} can't read this template's calls "
+                    f"({self.compiled.plain(marker)!r}); declare a grammar for it."
+                )
         for empty in self.empty:
             if body.startswith(empty):
                 body = body[len(empty) :]

@@ -91,6 +91,7 @@ class RoleForm:
             fits is taken out. Slots name template arguments.
         trims: Which ends of the text the template strips of white space: "", "left", "right" or "both". Not needed
             for reading; it tells which messages the dialect can express.
+        unclosed: Before this form the turn before has no closer: the opener stands in its place.
     """
 
     role: str
@@ -105,6 +106,7 @@ class RoleForm:
     default: tuple[str, ...] = ()
     preambles: tuple[Literals, ...] = ()
     trims: Literal["", "left", "right", "both"] = ""
+    unclosed: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class ParamForm:
             read. Without a schema and without a flag a value is a string, unless `typed`.
         typed: Without a schema, a value that is JSON and not a string is read as such (GLM's templates write strings
             bare and all else as JSON).
+        quoted: Every value is JSON or a Python literal, strings too.
     """
 
     opener: str
@@ -170,6 +173,7 @@ class ParamForm:
     flag_closer: str = ""
     values: ValueForm = "json"
     typed: bool = False
+    quoted: bool = False
 
 
 @dataclass(frozen=True)
@@ -300,6 +304,7 @@ class Grammar:
             which reasoning, content or a call may follow.
         empty_content: The content that `parse` gives a message that only calls: ``""``, or None where the template
             prints calls only then (DeepSeek V2.5 and V3).
+        unread: Markers of calls that this grammar can't read; a rendering with one of them in an answer is refused.
         notes: What this grammar can't read, one sentence each.
     """
 
@@ -317,6 +322,7 @@ class Grammar:
     arguments: ArgumentsForm = "either"
     continued: tuple[str, ...] = ()
     empty_content: str | None = ""
+    unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def forms(self, role: str) -> tuple[RoleForm, ...]:

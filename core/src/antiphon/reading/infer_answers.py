@@ -2,11 +2,121 @@
 
 from __future__ import annotations
 
-from antiphon.reading.grammar import Grammar
-from antiphon.reading.infer_turns import Turns
-from antiphon.reading.probing import Prober
+from dataclasses import replace
+
+from antiphon.reading.grammar import ContentForm, Grammar, Literals, ReasoningForm, RoleForm
+from antiphon.reading.infer_calls import add_calls
+from antiphon.reading.infer_turns import MARKER, Turns, whole_markers
+from antiphon.reading.probing import Prober, common_prefix, cut, word
+from antiphon.reading.scan import WHITE
+
+_REASON = "Rsnwq1x"
+_DEFAULT = ReasoningForm("<think>\n", "\n</think>\n\n", separate=False)
 
 
 def add_answers(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     """Return the grammar with what stands inside answers."""
-    return grammar
+    grammar = _add_reasoning(grammar, prober, turns)
+    return add_calls(grammar, prober, turns)
+
+
+def answer_openers(grammar: Grammar, before: str = "user") -> list[str]:
+    """Return the literals that open an answer after a role, longest first."""
+    found = [
+        form.opener
+        for form in grammar.forms("assistant")
+        if isinstance(form.opener, str) and (form.after is None or before in form.after)
+    ]
+    return sorted(found, key=len, reverse=True)
+
+
+def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
+    prompts = [
+        text[len(turns.closers.get("u", "")) :]
+        for text in turns.prompts["u"]
+        if text.startswith(turns.closers.get("u", ""))
+    ]
+    question, answer = word("u", 0), word("a", 1)
+    text = prober.render(
+        [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer, "reasoning_content": _REASON},
+        ]
+    )
+    parts = cut(text, [question, _REASON, answer]) if text is not None else None
+    closer = turns.closers.get("u", "")
+    if parts is None or not parts[1].startswith(closer):
+        thinks = "</think>" in prober.template or any("<think>" in prompt for prompt in prompts)
+        if not thinks:
+            return grammar
+        return replace(grammar, reasoning=replace(_DEFAULT, opened=_opened("<think>", prompts)))
+    before, after = parts[1][len(closer) :], parts[2]
+    openers = answer_openers(grammar)
+    fitting = [opener for opener in openers if before.startswith(opener) and opener != before]
+    content = None
+    empty: tuple[str, ...] = ()
+    if fitting:
+        base = fitting[0]
+    else:
+        base, section = _split_header(before, openers)
+        if section:
+            content = ContentForm(section)
+            after = after.removesuffix(section)
+    opener = before[len(base) :]
+    if not opener.strip(WHITE) or not after.strip(WHITE):
+        return grammar
+    core = after.strip(WHITE)
+    empty = tuple(
+        dict.fromkeys(
+            opening[len(base) :]
+            for opening in openers
+            if opening.startswith(base) and core in opening[len(base) :]
+        )
+    )
+    roles: tuple[RoleForm, ...] = grammar.roles
+    if base not in openers:
+        roles += (RoleForm("assistant", base, turns.closers.get("a", ""), after=("user",)),)
+    reasoning = ReasoningForm(
+        opener, after, opened=_opened(opener.strip(WHITE), prompts), empty=empty
+    )
+    return replace(grammar, roles=roles, reasoning=reasoning, content=content)
+
+
+def _split_header(before: str, openers: list[str]) -> tuple[str, str]:
+    """Split what stands before the reasoning into the answer's header and the block's opener.
+
+    Returns:
+        The header, and what marks the content where that has a marker of its own.
+    """
+    shared = max((common_prefix([before, opener]) for opener in openers), key=len, default="")
+    shared = whole_markers(shared, [before, *openers])
+    nearest = next((opener for opener in openers if opener.startswith(shared)), "")
+    markers = [found for found in MARKER.finditer(before)]
+    rest = nearest[len(shared) :]
+    if shared and rest and markers and not MARKER.match(before[len(shared) :].lstrip(WHITE)):
+        # Both go on with plain text: the marker that they share is the section's own.
+        last = [found for found in markers if found.end() <= len(shared.rstrip(WHITE))]
+        if last and last[-1].end() == len(shared.rstrip(WHITE)):
+            base = before[: last[-1].start()]
+            inner = nearest[len(base) :]
+            if MARKER.search(inner[1:]) and "/" not in inner:
+                return base, inner
+            return base, ""
+    if markers:
+        return before[: markers[-1].start()], ""
+    return shared, ""
+
+
+def _opened(core: str, prompts: list[str]) -> str:
+    """Say whether generation prompts open the block."""
+    opens = [prompt.rstrip(WHITE).endswith(core) for prompt in prompts]
+    if opens and opens[0]:
+        return "always"
+    return "sometimes" if any(opens) else "never"
+
+
+def literal_text(literals: Literals) -> str:
+    """Return literals with slots left out."""
+    if isinstance(literals, str):
+        return literals
+    return "".join(part for part in literals if isinstance(part, str))

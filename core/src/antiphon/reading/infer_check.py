@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from antiphon.errors import GrammarUnavailable
@@ -44,12 +45,38 @@ def check_plain(grammar: Grammar, prober: Prober) -> None:
                 text = prober.render(messages, tools=tools, prompt=prompt)
                 if text is None or not _shown(text, messages):
                     continue
-                problem = differs(parse(text, family=grammar), messages)
-                if problem:
+                found = parse(text, family=grammar)
+                problem = differs(found, messages)
+                if problem and (
+                    differs(found, without_system(found, messages))
+                    or prober.render(found, tools=tools, prompt=prompt) != text
+                ):
                     raise GrammarUnavailable(
                         f"The grammar inferred for {grammar.name!r} does not read the template's "
                         f"own rendering back ({problem}); declare a grammar for it."
                     )
+
+
+def without_system(found: list[Message], messages: list[Message]) -> list[Message]:
+    """Return messages as a template has them that makes its system text the user's.
+
+    Such a rendering is the same as that of a user who says both; either reading is true to it.
+    """
+    made: list[Message] = []
+    system = ""
+    for message in messages:
+        if message["role"] != "system":
+            content = message["content"]
+            at = found[len(made)].get("content") if len(made) < len(found) else None
+            if system and isinstance(at, str) and at.startswith(system) and at.endswith(content):
+                content = at
+                system = ""
+            made.append({**message, "content": content})
+        elif len(made) < len(found) and found[len(made)] == {**message, "role": "user"}:
+            made.append({**message, "role": "user"})
+        else:
+            system = message["content"]
+    return made
 
 
 def _shown(text: str, messages: list[Message]) -> bool:
@@ -63,5 +90,129 @@ def differs(found: list[dict[str, Any]], given: list[Message]) -> str:
         return f"the roles come back as {roles}"
     for number, (one, two) in enumerate(zip(found, given, strict=True)):
         if (one.get("content") or "").strip() != (two.get("content") or "").strip():
+            return f"the content of message {number} differs"
+    return ""
+
+
+CALL_TOOLS: list[dict[str, Any]] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "find_places",
+            "description": "Finds places.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "near": {"type": "string"},
+                    "limit": {"type": "integer"},
+                    "open_now": {"type": "boolean"},
+                    "filters": {"type": "object"},
+                },
+            },
+        },
+    },
+    {
+        "type": "function",
+        "function": {
+            "name": "now",
+            "description": "Tells the time.",
+            "parameters": {"type": "object", "properties": {}},
+        },
+    },
+]
+_ASKED = {"role": "user", "content": "What is near?"}
+
+
+def _call(number: int, ids: tuple[str, str], name: str, arguments: dict[str, Any]) -> Message:
+    label = f"functions.{name}:{number}" if ids[0].startswith("functions.") else ids[number]
+    return {
+        "id": label,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def call_probes(content: str | None, ids: tuple[str, str]) -> list[list[Message]]:
+    """Return conversations with calls of every kind."""
+    near = _call(0, ids, "find_places", {"near": 'the "old" <mill> & {pond}\nin Ås'})
+    many = _call(
+        0,
+        ids,
+        "find_places",
+        {
+            "near": "x",
+            "limit": 3,
+            "open_now": False,
+            "filters": {"tags": ["a"], "deep": {"n": 1.5}},
+        },
+    )
+    empty = _call(1, ids, "now", {})
+    first = _call(0, ids, "now", {})
+    result = {"role": "tool", "content": "two\nplaces", "name": "find_places"}
+    result["tool_call_id"] = near["id"]
+    plain = {"role": "tool", "content": '{"n": 2}', "name": "find_places"}
+    plain["tool_call_id"] = near["id"]
+    later = {"role": "tool", "content": "12", "name": "now", "tool_call_id": empty["id"]}
+
+    def calls(*made: Message, text: str | None = content) -> Message:
+        return {"role": "assistant", "content": text, "tool_calls": list(made)}
+
+    end = {"role": "assistant", "content": "Two: a mill and a pond."}
+    return [
+        [_ASKED, calls(near)],
+        [_ASKED, calls(many)],
+        [_ASKED, calls(first)],
+        [_ASKED, calls(near, text="Let me look.")],
+        [_ASKED, calls(many, empty)],
+        [_ASKED, calls(near), result],
+        [_ASKED, calls(near), plain, end],
+        [_ASKED, calls(near, empty), result, later, end, {"role": "user", "content": "Thanks!"}],
+        [_ASKED, calls(near), result, calls(first, text="And now?"), result, end],
+        [{"role": "system", "content": "Be kind."}, _ASKED, calls(near), result, end],
+    ]
+
+
+def calls_problem(
+    grammar: Grammar, prober: Prober, content: str | None, ids: tuple[str, str]
+) -> str:
+    """Read conversations with calls back; returns what differs, or ""."""
+    for messages in call_probes(content, ids):
+        for tools in (CALL_TOOLS, None):
+            for prompt in (False, True):
+                text = prober.render(messages, tools=tools, prompt=prompt)
+                if text is None:
+                    continue
+                found = parse(text, family=grammar, tools=CALL_TOOLS)
+                problem = differs_in_calls(found, messages, text)
+                if problem and prober.render(found, tools=tools, prompt=prompt) == text:
+                    problem = differs_in_calls(found, without_system(found, messages), text)
+                if problem:
+                    return problem
+    return ""
+
+
+def plain_calls(message: Message) -> list[tuple[str, Any]]:
+    """Return names and arguments of a message's calls, the arguments decoded."""
+    made = []
+    for call in message.get("tool_calls") or ():
+        arguments = call["function"]["arguments"]
+        if isinstance(arguments, str):
+            try:
+                arguments = json.loads(arguments)
+            except ValueError:
+                pass
+        made.append((call["function"]["name"], arguments))
+    return made
+
+
+def differs_in_calls(found: list[Message], given: list[Message], text: str) -> str:
+    """Say how conversations with calls differ; what the template did not print need not come back."""
+    if [message["role"] for message in found] != [message["role"] for message in given]:
+        return f"the roles come back as {', '.join(message['role'] for message in found)}"
+    for number, (one, two) in enumerate(zip(found, given, strict=True)):
+        if plain_calls(one) != plain_calls(two):
+            return f"the calls of message {number} differ"
+        wanted = (two.get("content") or "").strip()
+        if (one.get("content") or "").strip() != wanted and wanted in text:
             return f"the content of message {number} differs"
     return ""

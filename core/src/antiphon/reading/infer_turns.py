@@ -25,6 +25,7 @@ SEQUENCES = (
     "uua", "uuaua", "auau", "aua", "uasu", "uasua", "uaau", "suu", "sau",
 )  # fmt: skip
 WITH_TOOLS = ("u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua")
+THOUGHT = ("u", "su", "ua", "uau", "sua", "uaua")
 PROMPTED = ("u", "su", "uau", "ua", "uaua")
 THINKING: tuple[dict[str, object], ...] = (
     {},
@@ -56,15 +57,23 @@ class Turns:
 
     def add(self, before: str, after: str, text: Literals) -> None:
         """Note a text between two roles."""
+        if before == after and isinstance(text, str) and not text.strip():
+            return  # the template joins neighbours of one role: nothing tells them apart
         if text not in self.between[before, after]:
             self.between[before, after].append(text)
 
-    def openers(self, role: str) -> list[tuple[str, Literals]]:
-        """Return what opens a role's body, with the role before it."""
-        found: list[tuple[str, Literals]] = []
+    def openers(self, role: str) -> list[tuple[str, Literals, bool]]:
+        """Return what opens a role's body: the role before it, the text, and whether that stands in
+        the place of the closer before it.
+        """
+        found: list[tuple[str, Literals, bool]] = []
         for (before, after), texts in self.between.items():
-            if after == role:
-                found += [(before, without(text, self.closers.get(before, ""))) for text in texts]
+            if after != role:
+                continue
+            closer = self.closers.get(before, "")
+            for text in texts:
+                closed = lead_of(text).startswith(closer)
+                found.append((before, without(text, closer) if closed else text, not closed))
         return found
 
 
@@ -102,8 +111,11 @@ def probe_turns(prober: Prober) -> Turns:
     _close(turns)
     for sequence in WITH_TOOLS:
         _note_tools(turns, prober, sequence)
+    for options in THINKING[1:]:
+        for sequence in THOUGHT:
+            _note(turns, prober, sequence, **options)
     for sequence in PROMPTED:
-        for options in THINKING:
+        for options in (*THINKING, {"tools": TOOLS[0]}):
             text = prober.render(conversation(sequence), prompt=True, **options)
             parts = cut(text, _words(sequence)) if text is not None else None
             if parts is not None:
@@ -115,8 +127,8 @@ def _words(sequence: str) -> list[str]:
     return [word(role, number) for number, role in enumerate(sequence)]
 
 
-def _note(turns: Turns, prober: Prober, sequence: str) -> None:
-    text = prober.render(conversation(sequence))
+def _note(turns: Turns, prober: Prober, sequence: str, **options: object) -> None:
+    text = prober.render(conversation(sequence), **options)
     parts = cut(text, _words(sequence)) if text is not None else None
     if parts is None:
         return
@@ -140,6 +152,8 @@ def _note_tools(turns: Turns, prober: Prober, sequence: str) -> None:
     for role, one, two in zip(sequence, shown[0], shown[1], strict=False):
         turns.add(before, role, with_dates(around_tools(one, two)))
         before = role
+    if shown[0][-1] == shown[1][-1]:
+        turns.ends[before].append(shown[0][-1])
 
 
 def _close(turns: Turns) -> None:
@@ -153,32 +167,56 @@ def _close(turns: Turns) -> None:
         ]
         if not following:
             continue
-        turns.closers[role] = common_prefix([*following, *turns.ends[role]])
-    # Where only one role follows, its header is not the closer's.
+        texts = [*following, *turns.ends[role]]
+        turns.closers[role] = whole_markers(common_prefix(texts), texts)
     for role in ROLES:
-        closer = turns.closers.get(role)
-        if not closer:
+        if turns.closers.get(role) and not turns.ends[role]:
+            _give_header_back(turns, role)
+
+
+def whole_markers(prefix: str, texts: list[str]) -> str:
+    """Cut a common beginning back so that it ends inside no marker."""
+    for text in texts:
+        for found in MARKER.finditer(text):
+            if found.start() < len(prefix) < found.end():
+                prefix = prefix[: found.start()]
+    return prefix
+
+
+def _give_header_back(turns: Turns, role: str) -> None:
+    """Where no rendering ends with a role, its closer may hold the next one's header: cut it off."""
+    closer = turns.closers[role]
+    for (before, after), texts in turns.between.items():
+        if before != role:
             continue
-        for (before, after), texts in turns.between.items():
-            if before != role or closer not in texts:
-                continue
-            headers = [
-                lead_of(without(text, turns.closers.get(other, "")))
-                for (other, later), others in turns.between.items()
-                if later == after and other not in (role, "")
-                for text in others
-            ]
-            fitting = [head for head in headers if head and closer.endswith(head)]
-            if fitting:
-                turns.closers[role] = closer[: -len(max(fitting, key=len))]
+        headers = {
+            lead_of(without(text, turns.closers.get(other, "")))
+            for (other, later), others in turns.between.items()
+            if later == after and other not in (role, "")
+            for text in others
+        }
+        for text in texts:
+            whole = lead_of(text)
+            for head in headers:
+                if head.strip() and whole.endswith(head) and len(whole) - len(head) < len(closer):
+                    closer = whole[: len(whole) - len(head)]
+    turns.closers[role] = closer
 
 
 def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
-    """Return the forms of all roles."""
-    made: dict[tuple[str, Literals], list[str]] = {}
+    """Return the forms of all roles.
+
+    Where a system text stands at the head of the user's turn with nothing but white space behind
+    it, it can't be told from the user's own: such a turn is the user's.
+    """
+    made: dict[tuple[str, Literals, bool], list[str]] = {}
     for role in ROLES:
-        for before, opener in turns.openers(role):
-            made.setdefault((role, opener), []).append(before)
+        for before, opener, unclosed in turns.openers(role):
+            made.setdefault((role, opener, unclosed), []).append(before)
+    closer = turns.closers.get("s", "")
+    if not closer.strip() or closer == turns.closers.get("u"):
+        users = {opener for role, opener, _ in made if role == "u"}
+        made = {key: places for key, places in made.items() if key[0] != "s" or key[1] not in users}
     names = {"": "", **ROLES}
     return tuple(
         RoleForm(
@@ -186,18 +224,23 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
             opener,
             turns.closers.get(role, ""),
             after=tuple(dict.fromkeys(names[before] for before in places)),
+            unclosed=unclosed,
         )
-        for (role, opener), places in made.items()
+        for (role, opener, unclosed), places in made.items()
     )
 
 
 def generation_prompts(turns: Turns) -> tuple[str, ...]:
     """Return the texts that end a rendering and are no message's, longest first."""
     found: set[str] = set()
+    closers = set(turns.closers.values())
     for texts in (turns.prompts, turns.ends):
         for role, ends in texts.items():
             closer = turns.closers.get(role, "")
-            found |= {text[len(closer) :] for text in ends if text.startswith(closer)}
+            for text in ends:
+                rest = text[len(closer) :] if text.startswith(closer) else text
+                if not any(item.endswith(rest) for item in closers):
+                    found.add(rest)
     return tuple(sorted((text for text in found if text), key=len, reverse=True))
 
 

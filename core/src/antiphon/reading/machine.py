@@ -91,6 +91,7 @@ class Machine:
         self._broken: tuple[int, CompiledCall, str | None, str] | None = None
         self._events: list[Event] = []
         self._in_block: CompiledCall | None = None
+        self._block_open = False
         self._bare_allowed = bool(compiled.bare)
         self.reasoning: list[str] = []
         self.content: list[str] = []
@@ -462,6 +463,7 @@ class Machine:
         pos: int | None = start
         blocks = form.block_opener
         if blocks.parts and text.startswith(blocks.core, start):
+            self._block_open = True
             for part in blocks.parts:
                 pos = step(text, pos, part, final) if pos is not None and pos >= 0 else pos
             if pos is None:
@@ -596,6 +598,7 @@ class Machine:
                 self._drop_gap()
                 self._piece("format", text[self._pos : end])
                 self._pos = end
+                self._block_open = self._block_open and part == form.separator
                 return True
             if not final and part.startswith(text[at:]):
                 return False
@@ -608,12 +611,26 @@ class Machine:
                 return True
             if not final and opener.startswith(text[at:]):
                 return False
+        if (
+            self._block_open
+            and not form.opener.parts
+            and _CALL_START[form.form.style].match(text, at)
+        ):
+            # Calls without an opener of their own follow each other in one block.
+            self._drop_gap()
+            self._piece("format", text[self._pos : at])
+            self._pos = at
+            self._begin([form], at)
+            return True
+        self._block_open = False
         self._state = "content"
         return True
 
     def _another(self, form: CompiledCall, pos: int) -> bool:
         at = skip_white(self._text, pos)
         rest = self._text[at:]
+        if self._block_open and not form.opener.parts:
+            return _CALL_START[form.form.style].match(rest) is not None
         return any(rest.startswith(opener) for opener in form.triggers)
 
     def _bare(self, final: bool) -> bool:
@@ -696,6 +713,14 @@ class Machine:
         call = Call(status="incomplete", problem="the call is cut off", raw=raw, form=form)
         return [call], end
 
+
+_CALL_START = {
+    "json": re.compile(r"\{"),
+    "pythonic": re.compile(r"[^\W\d]"),
+    "named": re.compile(r"(?!)"),
+    "params": re.compile(r"(?!)"),
+}
+"""How a call without an opener begins inside a block."""
 
 _CUT_BARE = (
     re.compile(

@@ -18,20 +18,44 @@ WORDS = {"s": "Syswq", "u": "Usrwq", "a": "Astwq", "t": "Tolwq"}
 ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 
 
-def _tool(name: str, described_first: bool) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "properties": {"aqx": {"type": "string", "description": f"Of {name}."}},
-        "required": ["aqx"],
-    }
-    if described_first:
-        inner = {"description": f"Says {name}.", "name": name, "parameters": schema}
-    else:
-        inner = {"name": name, "parameters": schema | {"title": name}, "description": name}
-    return {"type": "function", "function": inner}
-
-
-TOOLS = ([_tool("fnqwx", False)], [_tool("gnqwy", True), _tool("fnqwx", True)])
+TOOLS: tuple[list[dict[str, Any]], ...] = (
+    [
+        {
+            "type": "function",
+            "function": {
+                "name": "fnqwx",
+                "description": "Says fnqwx.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"aqx": {"type": "string", "description": "Of fnqwx."}},
+                    "required": ["aqx"],
+                },
+            },
+        }
+    ],
+    [
+        {
+            "type": "function",
+            "function": {
+                "description": "Gives gnqwy.",
+                "name": "gnqwy",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"bqy": {"type": "integer", "description": "For it"}},
+                    "required": [],
+                },
+            },
+        },
+        {
+            "type": "function",
+            "function": {
+                "parameters": {"type": "object", "properties": {}},
+                "name": "hnqwz",
+                "description": "Hides hnqwz",
+            },
+        },
+    ],
+)
 """Two lists of tools that have little in common: what stands in both renderings is the template's."""
 
 
@@ -58,7 +82,7 @@ class Prober:
         **variables: Any,
     ) -> str | None:
         """Return the rendering; None where the template refuses."""
-        from antiphon.rendering import render  # noqa: PLC0415 - only inference renders
+        from antiphon.rendering import render
 
         try:
             return render(

@@ -1,0 +1,509 @@
+"""Reading tool calls and tool results off a template."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm, Slot
+from antiphon.reading.infer_check import calls_problem
+from antiphon.reading.infer_params import bracket_form, param_form
+from antiphon.reading.infer_turns import MARKER, Turns, whole_markers
+from antiphon.reading.probing import (
+    TOOLS,
+    Message,
+    Prober,
+    common_prefix,
+    common_suffix,
+    word,
+)
+from antiphon.reading.scan import WHITE, decode_json_at
+
+NAME, OTHER = "kalwq", "lomwq"
+ARGUMENTS: dict[str, Any] = {"aqx": "Valwq one", "nqx": 7391, "bqx": True}
+OTHER_ARGUMENTS: dict[str, Any] = {"aqx": "Wexwq two", "nqx": 8402, "bqx": False}
+IDS = ("call00001", "call00002")
+NAMED_IDS = (f"functions.{NAME}:0", f"functions.{OTHER}:1")
+_BRACKETS = re.compile(r"[\[{]")
+
+
+@dataclass
+class Shown:
+    """One way in which a template takes a call and prints it.
+
+    Attributes:
+        prober: The template, with the form of arguments that it takes.
+        content: The content of a message that only calls.
+        ids: The ids of the calls.
+        tools: The tools given.
+    """
+
+    prober: Prober
+    content: str | None
+    ids: tuple[str, str]
+    tools: list[Any] | None
+
+    def call(self, number: int = 0) -> Message:
+        """Return the n-th call."""
+        name = (NAME, OTHER)[number]
+        arguments = (ARGUMENTS, OTHER_ARGUMENTS)[number]
+        return {
+            "id": self.ids[number],
+            "type": "function",
+            "function": {"name": name, "arguments": dict(arguments)},
+        }
+
+    def answer(self, count: int = 1, content: str | None = None) -> Message:
+        """Return an assistant's message with calls."""
+        return {
+            "role": "assistant",
+            "content": self.content if content is None else content,
+            "tool_calls": [self.call(number) for number in range(count)],
+        }
+
+    def result(self, number: int, content: str) -> Message:
+        """Return the n-th call's result."""
+        return {
+            "role": "tool",
+            "content": content,
+            "name": (NAME, OTHER)[number],
+            "tool_call_id": self.ids[number],
+        }
+
+    def render(self, *messages: Message, prompt: bool = False) -> str | None:
+        """Render a question and these messages; returns what stands after the question's word."""
+        question = word("u", 0)
+        text = self.prober.render(
+            [{"role": "user", "content": question}, *messages], tools=self.tools, prompt=prompt
+        )
+        if text is None or text.count(question) != 1:
+            return None
+        return text.partition(question)[2]
+
+
+def add_calls(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
+    """Return the grammar with calls and tool results, if the template prints any.
+
+    Where it prints them in a way that can't be read, the grammar says so (`Grammar.unread`).
+    """
+    shown = _find_way(prober)
+    if shown is None:
+        return grammar
+    grammar = replace(
+        grammar,
+        empty_content=shown.content,
+        arguments="string" if shown.prober.as_text else "either",
+    )
+    try:
+        made = _Calls(grammar, shown, turns).infer()
+    except _Unreadable as error:
+        return _refuse(grammar, shown, turns, str(error))
+    problem = calls_problem(made, shown.prober, shown.content, shown.ids)
+    if problem:
+        return _refuse(grammar, shown, turns, problem)
+    return made
+
+
+class _Unreadable(Exception):
+    """Why calls can't be read."""
+
+
+def _find_way(prober: Prober) -> Shown | None:
+    """Find a form of arguments, content and ids with which the template prints a call."""
+    for ids in (IDS, NAMED_IDS):
+        for as_text in (False, True):
+            for content in ("", None):
+                for tools in (TOOLS[0], None):
+                    shown = Shown(replace(prober, as_text=as_text), content, ids, tools)
+                    tail = shown.render(shown.answer())
+                    if tail is not None and NAME in tail and "Valwq" in tail:
+                        return shown
+    return None
+
+
+def _refuse(grammar: Grammar, shown: Shown, turns: Turns, reason: str) -> Grammar:
+    tail = shown.render(shown.answer()) or ""
+    before = tail.partition(NAME)[0]
+    known = {
+        found.group()
+        for form in grammar.roles
+        for text in (form.opener, form.closer)
+        for literal in ([text] if isinstance(text, str) else text)
+        if isinstance(literal, str)
+        for found in MARKER.finditer(literal)
+    }
+    markers = [found.group() for found in MARKER.finditer(before) if found.group() not in known]
+    header = before[len(turns.closers.get("u", "")) :]
+    unread = tuple(markers[-1:]) or ((header[-24:],) if len(header.strip()) > 3 else (NAME,))
+    note = f"Calls can't be read: {reason}."
+    return replace(grammar, unread=unread, notes=(*grammar.notes, note))
+
+
+class _Calls:
+    """One template's calls."""
+
+    def __init__(self, grammar: Grammar, shown: Shown, turns: Turns) -> None:
+        self.grammar = grammar
+        self.shown = shown
+        self.turns = turns
+        self.closer = turns.closers.get("a", "")
+        self.header = ""
+
+    def infer(self) -> Grammar:
+        shown = self.shown
+        tail = shown.render(shown.answer())
+        if tail is None:
+            raise _Unreadable("a call is not printed twice the same way")
+        self.header = self._header(tail)
+        body = tail[len(self.header) :]
+        tool = word("t", 2)
+        further = shown.render(shown.answer(), shown.result(0, tool))
+        before_tool = None
+        if further is not None and further.count(tool) == 1 and further.startswith(self.header):
+            before_tool = further.partition(tool)[0][len(self.header) :]
+        form, start, end = self._form(body)
+        after = body[end:]
+        shared = after if before_tool is None else common_prefix([after, before_tool[end:]])
+        if before_tool is not None:
+            shared = whole_markers(shared, [after, before_tool[end:]])
+        post, is_closed = self._without_closer(shared)
+        form = self._layout(form, body[:start], post, end - start)
+        lead = self._lead(body[:start])
+        form = replace(form, lead=lead) if lead is not None else form
+        grammar = replace(self.grammar, calls=(form,))
+        final = after[len(shared) :]
+        if final:
+            prompts = (*grammar.generation_prompts, final)
+            grammar = replace(
+                grammar, generation_prompts=tuple(sorted(set(prompts), key=len, reverse=True))
+            )
+        if before_tool is None:
+            return grammar
+        opener = before_tool[end + len(shared) :]
+        return self._results(grammar, tail[: len(self.header) + end] + shared, opener, is_closed)
+
+    def _header(self, tail: str) -> str:
+        """Return what stands before the answer's body."""
+        closer = self.turns.closers.get("u", "")
+        if not tail.startswith(closer):
+            raise _Unreadable("the turn before a call is not closed as others are")
+        openers = [
+            form.opener
+            for form in self.grammar.forms("assistant")
+            if isinstance(form.opener, str) and (form.after is None or "user" in form.after)
+        ]
+        rest = tail[len(closer) :]
+        fitting = [opener for opener in openers if rest.startswith(opener)]
+        if not fitting:
+            raise _Unreadable("an answer with calls begins unlike others")
+        return closer + max(fitting, key=len)
+
+    def _without_closer(self, text: str) -> tuple[str, bool]:
+        """Take the turn's closer off the end of what follows a call."""
+        closer = self.closer
+        if closer and text.endswith(closer):
+            return text[: len(text) - len(closer)], True
+        bare = closer.rstrip(WHITE)
+        if bare and text.rstrip(WHITE).endswith(bare):
+            return text.rstrip(WHITE)[: -len(bare)], True
+        return text, not closer
+
+    # The call itself
+
+    def _form(self, body: str) -> tuple[CallForm, int, int]:
+        """Return the style of the call and where its core stands: without openers and closers."""
+        found = _find_json(body, NAME, ARGUMENTS)
+        if found is not None:
+            return found
+        name = body.find(NAME)
+        if name < 0:
+            raise _Unreadable("the name is not printed")
+        arguments = _find_arguments(body, name + len(NAME), ARGUMENTS)
+        if arguments is not None:
+            start, end = arguments
+            return self._named(body, name, start), self._named_start(body, name), end
+        made = bracket_form(body, name, NAME, ARGUMENTS)
+        if made is not None:
+            return made
+        made = param_form(body, name, NAME, ARGUMENTS)
+        if made is not None:
+            return made
+        raise _Unreadable("neither JSON nor one argument after the other")
+
+    def _named(self, body: str, name: int, arguments: int) -> CallForm:
+        between = body[name + len(NAME) : arguments]
+        if body[:name].endswith("functions.") and between.startswith(":0"):
+            return CallForm(
+                "named", name_closer=between[2:], name_prefix="functions.", named_by_id=True
+            )
+        call_id = self.shown.ids[0]
+        if call_id in between:
+            opener, _, closer = between.partition(call_id)
+            return CallForm("named", name_closer=closer, id_opener=opener)
+        if NAME in between:
+            raise _Unreadable("the name is printed twice")
+        return CallForm("named", name_closer=between)
+
+    @staticmethod
+    def _named_start(body: str, name: int) -> int:
+        return name - len("functions.") if body[:name].endswith("functions.") else name
+
+    def _layout(self, form: CallForm, before: str, after: str, size: int) -> CallForm:
+        """Tell what stands around each call from what stands around all of them."""
+        if self.shown.ids[0] in before or self.shown.ids[0] in after:
+            raise _Unreadable("the call's id stands outside of it")
+        if form.listed:
+            return replace(form, block_opener=before, block_closer=after)
+        shown = self.shown
+        tail = shown.render(shown.answer(2))
+        if tail is None or OTHER not in tail or not tail.startswith(self.header):
+            return replace(form, opener=before, closer=after)
+        body = tail[len(self.header) :]
+        first = _core(form, body, NAME, ARGUMENTS, 0)
+        second = _core(form, body, OTHER, OTHER_ARGUMENTS, first[1]) if first else None
+        if first is None or second is None:
+            raise _Unreadable("two calls stand there unlike one")
+        between = body[first[1] : second[0]]
+        opener = common_suffix([body[: first[0]], between])
+        closer = common_prefix([between, after])
+        while len(opener) + len(closer) > len(between):
+            # They overlap in white space: the closer has it.
+            opener = opener[1:]
+        opener = _whole_start(opener, [body[: first[0]], between])
+        closer = whole_markers(closer, [between, after])
+        if self.shown.ids[0] in between:
+            raise _Unreadable("the call's id stands outside of it")
+        return replace(
+            form,
+            block_opener=body[: first[0]][: first[0] - len(opener)],
+            opener=opener,
+            closer=closer,
+            separator=between[len(closer) : len(between) - len(opener)],
+            block_closer=after[len(closer) :],
+        )
+
+    def _lead(self, before: str) -> str | None:
+        """Return what stands between content and calls; None where the content is not printed."""
+        content = word("a", 1)
+        tail = self.shown.render(self.shown.answer(content=content))
+        if tail is None or tail.count(content) != 1:
+            return None
+        head, _, rest = tail.partition(content)
+        if NAME in head:
+            raise _Unreadable("the content stands behind the calls")
+        found = _BRACKETS  # the call begins where the same text as before stands
+        del found
+        stripped = before.lstrip(WHITE)
+        at = rest.find(stripped) if stripped else -1
+        if at < 0:
+            at = rest.find(NAME) if not stripped else -1
+            if at < 0:
+                return None
+            return None
+        lead = rest[:at]
+        if lead.strip(WHITE):
+            raise _Unreadable("text of the template stands between content and calls")
+        return lead
+
+    # Results
+
+    def _results(self, grammar: Grammar, so_far: str, opener: str, is_closed: bool) -> Grammar:
+        """Add the forms of tool results and of what follows them."""
+        shown, turns = self.shown, self.turns
+        one, two, answer, user = "Tolwq2x", "Tolwq3x", word("a", 4), word("u", 5)
+        quote = self._is_quoted(one)
+        sequences: list[list[Message]] = [
+            [shown.result(0, one)],
+            [shown.result(0, one), {"role": "assistant", "content": answer}],
+            [shown.result(0, one), {"role": "user", "content": user}],
+            [
+                shown.result(0, one),
+                {"role": "assistant", "content": answer},
+                {"role": "user", "content": user},
+            ],
+        ]
+        outgoing: list[tuple[str, str]] = []
+        for messages in sequences:
+            text = shown.render(shown.answer(), *messages)
+            if text is None or not text.startswith(so_far) or text.count(one) != 1:
+                continue
+            rest = text[len(so_far) :].partition(one)[2]
+            following = {"assistant": answer, "user": user}.get(
+                messages[1]["role"] if len(messages) > 1 else "", ""
+            )
+            if following and rest.count(following) != 1:
+                continue
+            role = messages[1]["role"] if len(messages) > 1 else ""
+            outgoing.append((role, rest.partition(following)[0] if following else rest))
+        pair = self._pair(one, two)
+        if pair is not None:
+            outgoing.append(("tool", pair))
+        texts = [text for _, text in outgoing]
+        closer = whole_markers(common_prefix(texts), texts) if texts else ""
+        roles = list(grammar.roles)
+        if quote:
+            opener, closer = opener.removesuffix(quote), closer.removeprefix(quote)
+        value: Any = "json" if quote else "text"
+        tool_closer = self._slots(closer)
+        openers: dict[Literals, list[str]] = {self._slots(opener): ["assistant"]}
+        for role, text in outgoing:
+            rest = text[len(closer) + len(quote) :]
+            if role == "tool":
+                if quote:
+                    rest = rest.removesuffix(quote)
+                openers.setdefault(self._slots(rest), []).append("tool")
+            elif role:
+                form = RoleForm(role, rest, turns.closers.get(role[0], ""), after=("tool",))
+                if form not in roles:
+                    roles.append(form)
+        for literal, places in openers.items():
+            roles.append(
+                RoleForm(
+                    "tool",
+                    literal,
+                    tool_closer,
+                    after=tuple(places),
+                    value=value,
+                    unclosed=not is_closed and "assistant" in places,
+                )
+            )
+        prompts = set(grammar.generation_prompts)
+        text = shown.render(shown.answer(), shown.result(0, one), prompt=True)
+        if text is not None and text.count(one) == 1:
+            rest = text.partition(one)[2]
+            if rest.startswith(quote + closer):
+                prompts.add(rest[len(quote + closer) :])
+        prompts.discard("")
+        for role, text in outgoing:
+            if not role and len(text) > len(closer) + len(quote):
+                prompts.add(text[len(closer) + len(quote) :])
+        return replace(
+            grammar,
+            roles=tuple(roles),
+            generation_prompts=tuple(sorted(prompts, key=len, reverse=True)),
+        )
+
+    def _pair(self, one: str, two: str) -> str | None:
+        """Return what stands between two results that follow each other."""
+        shown = self.shown
+        text = shown.render(shown.answer(2), shown.result(0, one), shown.result(1, two))
+        if text is None or text.count(one) != 1 or text.count(two) != 1:
+            return None
+        return text.partition(one)[2].partition(two)[0]
+
+    def _is_quoted(self, one: str) -> str:
+        """Return the quote if a result's text is written as a JSON string."""
+        shown = self.shown
+        text = shown.render(shown.answer(), shown.result(0, one + '"q'))
+        return '"' if text is not None and f'"{one}\\"q"' in text else ""
+
+    def _slots(self, text: str) -> Literals:
+        """Put slots in the place of names and ids."""
+        fields = {
+            NAME: "name",
+            OTHER: "name",
+            self.shown.ids[0]: "tool_call_id",
+            self.shown.ids[1]: "tool_call_id",
+        }
+        expression = "|".join(map(re.escape, sorted(fields, key=len, reverse=True)))
+        parts: list[str | Slot] = []
+        at = 0
+        for found in re.finditer(expression, text):
+            if found.start() > at:
+                parts.append(text[at : found.start()])
+            parts.append(Slot(fields[found.group()]))
+            at = found.end()
+        if not parts:
+            return text
+        if at < len(text):
+            parts.append(text[at:])
+        return tuple(parts)
+
+
+def _whole_start(suffix: str, texts: list[str]) -> str:
+    """Cut a common end back so that it begins inside no marker."""
+    for text in texts:
+        at = len(text) - len(suffix)
+        for found in MARKER.finditer(text):
+            if found.start() < at < found.end():
+                suffix = text[found.end() :]
+                at = found.end()
+    return suffix
+
+
+def _core(
+    form: CallForm, body: str, name: str, arguments: dict[str, Any], pos: int
+) -> tuple[int, int] | None:
+    """Return where a call's core stands in a body, at or after a position."""
+    if form.style == "json":
+        found = _find_json(body, name, arguments, pos)
+        return (found[1], found[2]) if found else None
+    at = body.find(name, pos)
+    if at < 0:
+        return None
+    if form.style == "named" and form.values == "json":
+        span = _find_arguments(body, at + len(name), arguments)
+        if span is None:
+            return None
+        start = at
+        if form.name_prefix and body[:at].endswith(form.name_prefix):
+            start = at - len(form.name_prefix)
+        return start, span[1]
+    if form.style == "params":
+        made = param_form(body, at, name, arguments)
+    else:
+        made = bracket_form(body, at, name, arguments)
+    return (made[1], made[2]) if made else None
+
+
+def _equal(value: Any, arguments: dict[str, Any]) -> bool:
+    """Whether a value is the arguments, or JSON text of them."""
+    if isinstance(value, str):
+        read = decode_json_at(value, 0)
+        value = read[0] if read else None
+    return bool(value == arguments)
+
+
+def _find_json(
+    body: str, name: str, arguments: dict[str, Any], pos: int = 0
+) -> tuple[CallForm, int, int] | None:
+    """Find a JSON object or list that holds the whole call."""
+    for found in _BRACKETS.finditer(body, pos):
+        read = decode_json_at(body, found.start())
+        if read is None:
+            continue
+        value, end = read
+        listed = isinstance(value, list)
+        item = value[0] if listed and value else value
+        if not isinstance(item, dict):
+            continue
+        for wrapper in (None, *item):
+            inner = item if wrapper is None else item[wrapper]
+            if not isinstance(inner, dict):
+                continue
+            names = [key for key, held in inner.items() if held == name]
+            holding = [key for key, held in inner.items() if _equal(held, arguments)]
+            if names and holding:
+                form = CallForm(
+                    "json",
+                    listed=listed,
+                    name_keys=(names[0],),
+                    argument_keys=(holding[0],),
+                    wrapper_keys=(wrapper,) if wrapper else (),
+                    id_keys=tuple(
+                        key for key, held in (inner | item).items() if held in (*IDS, *NAMED_IDS)
+                    )
+                    or ("id",),
+                )
+                return form, found.start(), end
+    return None
+
+
+def _find_arguments(body: str, pos: int, arguments: dict[str, Any]) -> tuple[int, int] | None:
+    """Find the arguments as one JSON object after a name."""
+    for found in re.compile(r"\{").finditer(body, pos):
+        read = decode_json_at(body, found.start())
+        if read is not None and read[0] == arguments:
+            return found.start(), read[1]
+    return None
