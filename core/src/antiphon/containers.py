@@ -5,7 +5,7 @@ unequal lengths are lazy stacks of rows, so ``get(name, as_list=True)``, ``as_pa
 ``as_nested_tensor=True`` work on them; `pad` makes dense tensors of them and `unpad` undoes it.
 """
 
-# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return,unused-ignore,unreachable,no-untyped-call,method-assign,has-type,valid-type"  # noqa: E501
+# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return"
 # TensorClass builds these classes as they are defined (fields become properties, the methods of tensordict are added),
 # and its stub knows neither its options in brackets nor that fields may be called `type` or `data`.
 

@@ -4,7 +4,7 @@ A History's last batch dimension is time (messages), those before are conversati
 there. `from_chats` and `to_chats` convert from and to OpenAI-style lists.
 """
 
-# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return,unused-ignore,unreachable,no-untyped-call,method-assign,has-type,valid-type"  # noqa: E501
+# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return"
 # TensorClass builds these classes as they are defined (fields become properties, the methods of tensordict are added),
 # and its stub knows neither its options in brackets nor that fields may be called `type` or `data`.
 
