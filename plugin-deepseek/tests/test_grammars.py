@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from random import Random
 
 import deepseek_oracle as oracle
@@ -310,6 +311,6 @@ def test_a_stream_in_any_split_gives_the_same_message(name, cuts):
     prompt = "<｜Assistant｜><think>"
     parser = stream_parser(prompt=prompt, family=grammar)
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         parser.feed(text[start:end])
     assert parser.close() == parse_response(text, prompt=prompt, family=grammar)
