@@ -257,6 +257,12 @@ class TracedFormatter(SandboxedFormatter):
         return result if result == text else coarse(text, format_string, *args, *kwargs.values())
 
 
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Format one value, in a width that is allowed."""
+        _check_format(format_spec)
+        return super().format_field(value, format_spec)
+
+
 class TemplateDict:
     """``dict(...)`` in a template, without the class itself."""
 
@@ -306,14 +312,19 @@ def _multiply(left: Any, right: Any) -> Any:
         if isinstance(sequence, (str, list, tuple)) and isinstance(times, int):
             limits.check_size(len(sequence) * max(times, 0))
     if isinstance(left, int) and isinstance(right, int):
-        limits.check_size((left.bit_length() + right.bit_length()) // 3)
+        _check_bits(left.bit_length() + right.bit_length())
     return left * right
 
 
 def _power(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int) and right > 0:
-        limits.check_size(left.bit_length() * right // 3)
+        _check_bits(left.bit_length() * right)
     return left**right
+
+
+def _check_bits(bits: int) -> None:
+    """Refuse numbers of more than some hundred thousand digits: one product of such takes seconds."""
+    limits.check_size(bits * 16)
 
 
 def _modulo(left: Any, right: Any) -> Any:

@@ -288,6 +288,8 @@ def _cut(text: Traced | str, start: int, end: int) -> str:
     spans = text._antiphon_spans
     if start == 0 and end >= len(text):
         return text
+    if not piece:
+        return piece
     if len(spans) == 1:
         first, last, origin = spans[0]
         first = first - start if first > start else 0

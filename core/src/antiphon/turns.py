@@ -279,7 +279,29 @@ class _Finder:
         size = len(tail) if rest.startswith(tail) else _common(tail, rest)
         end = anchor + len(tail[:size].rstrip())
         end = self._cut_at_special(text, anchor, end)
-        return end, end > anchor and self._closes(text[anchor:end])
+        if end > anchor and self._closes(text[anchor:end]):
+            return end, True
+        if size < len(tail.rstrip()):  # the text goes on otherwise than when the message was the last one
+            usual = _usual_end(self.source.template, self.source)
+            found = text.find(usual, anchor, after) if usual else -1
+            if found >= 0 and not text[anchor:found].strip():
+                return found + len(usual), True
+        separator = self._separator(text, index, end)
+        return (end + len(separator), True) if separator else (end, False)
+
+    def _separator(self, text: str, index: int, end: int) -> str:
+        """Return the end token of templates that print it only where something follows, as Qwen1.5's.
+
+        It stands behind the turn in the text and before a generation prompt alike, and behind the first text of the
+        conversation too: what opens a header does not stand behind each kind of message.
+        """
+        marker = _MARKER.match(text, end)
+        prompted, whole = self.prefix(index + 1, True), self.prefix(len(self.source.messages), True)
+        if marker is None or prompted is None or whole is None or not whole[1]:
+            return ""
+        token, header = marker.group(), prompted[0][marker.end() :]
+        behind_all = prompted[0].startswith(text[: marker.end()]) and whole[0].startswith(token, whole[1][0][1])
+        return token if behind_all and header.strip() and token not in header else ""
 
     def _tail(
         self, text: str, index: int, own: tuple[str, list[SpanTuple]], anchor: int, *, empty: bool
@@ -377,9 +399,18 @@ def _common(one: str, other: str) -> int:
 
 
 def _boundaries(header: str) -> list[int]:
-    """Return where a generation prompt may be cut: after markers and line breaks."""
-    cuts = {m.end() for m in _MARKER.finditer(header)} | {i + 1 for i, c in enumerate(header) if c == "\n"}
-    return sorted(cuts | {len(header)})
+    """Return where a generation prompt may be cut: after markers and line breaks, but not inside a closed block.
+
+    With thinking off a prompt ends with an empty block; a turn that has a block of its own shares no part of it.
+    """
+    cuts = {i + 1 for i, c in enumerate(header) if c == "\n"} | {len(header)}
+    blocks = []
+    for marker in _MARKER.finditer(header):
+        cuts.add(marker.end())
+        close = header.find(f"</{marker.group()[1:]}", marker.end())
+        if close >= 0:
+            blocks.append((marker.start(), close + 1))
+    return sorted(cut for cut in cuts if not any(start < cut <= end for start, end in blocks))
 
 
 # What a place depends on
@@ -400,7 +431,8 @@ def _shape(value: Any, constants: re.Pattern[str] | None) -> Hashable:
         return (bool(value), bool(value.strip()), value[:1].isspace(), value[-1:].isspace(), found)
     if isinstance(value, dict):
         return tuple(
-            (key, item if key in ("role", "type", "name") else _shape(item, constants)) for key, item in value.items()
+            (key, str(item) if key in ("role", "type", "name") else _shape(item, constants))
+            for key, item in value.items()
         )
     if isinstance(value, (list, tuple)):
         return tuple(_shape(item, constants) for item in value)
