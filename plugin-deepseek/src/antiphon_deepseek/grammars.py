@@ -196,19 +196,20 @@ _TAGGED = ("\n<result>", "</result>")
 _SEPARATE = ReasoningForm("<think>", "</think>", empty=("</think>", "<think></think>"))
 
 
-def _dsml(block: str) -> CallForm:
-    """Return DSML calls in a block of this name."""
+def _dsml(block: str, space: str = "") -> CallForm:
+    """Return DSML calls in a block of this name, with `space` before each tag's own name."""
+    tag = f"｜DSML｜{space}"
     return CallForm(
         "params",
-        block_opener=f"\n\n<｜DSML｜{block}>\n",
-        opener='<｜DSML｜invoke name="',
+        block_opener=f"\n\n<{tag}{block}>\n",
+        opener=f'<{tag}invoke name="',
         name_closer='">\n',
-        closer="</｜DSML｜invoke>\n",
-        block_closer=f"</｜DSML｜{block}>",
+        closer=f"</{tag}invoke>\n",
+        block_closer=f"</{tag}{block}>",
         param=ParamForm(
-            '<｜DSML｜parameter name="',
+            f'<{tag}parameter name="',
             '" string="',
-            "</｜DSML｜parameter>\n",
+            f"</{tag}parameter>\n",
             flag_closer='">',
         ),
     )
@@ -257,7 +258,8 @@ V4 = Grammar(
     ),
     end_tokens=(_EOS,),
     reasoning=_SEPARATE,
-    calls=(_dsml("tool_calls"),),
+    # The second is what V4.1 writes; it has no dialect of its own yet.
+    calls=(_dsml("tool_calls"), _dsml("calls", " ")),
     tools=(
         ToolsForm(
             "## Tools\n\nYou have access to a set of tools to help answer the user's question. ",
