@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorClass, TensorDict, is_tensor_collection
+from tensordict import TensorClass, is_tensor_collection
 
 from antiphon.errors import ContainerError
 from antiphon.fields import field_entry
 from antiphon.history import History
-from antiphon.padding import Side, depth_of, leaves, pad_storage, unpad_rows
+from antiphon.padding import Side, pad_storage, unpad_rows
+from antiphon.ragged import ragged
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -82,54 +83,6 @@ def _pad(container: Any, names: Sequence[str], fill: float, side: Side | None, s
 def _unpad(container: Any, names: Sequence[str], masks: Any) -> Any:
     rows = unpad_rows(container._tensordict, names, masks)
     return ragged(type(container), container.batch_size, rows, container.device)
-
-
-def ragged(
-    cls: Any, batch_size: Sequence[int], rows: dict[str, Any], device: torch.device | None = None
-) -> Any:
-    """A container of batch size `batch_size` from nested lists of tensors [tokens].
-
-    Lists deeper than the batch size become dense where all rows have one length; else they become batch
-    dimensions.
-    """
-    depth = max((depth_of(value) for value in rows.values()), default=0)
-    batch = len(batch_size)
-    if depth > batch and not all(_is_dense(value, batch) for value in rows.values()):
-        batch = depth
-    td = _ragged_storage(rows, batch, device)
-    return cls._from_tensordict(td)
-
-
-def _is_dense(rows: Any, batch: int) -> bool:
-    """Whether each part of a batch of `batch` dimensions is rows of one length."""
-    if batch and isinstance(rows, list):
-        return all(_is_dense(part, batch - 1) for part in rows)
-    return len({len(row) for row in leaves(rows)}) <= 1
-
-
-def _ragged_storage(rows: dict[str, Any], batch: int, device: torch.device | None) -> Any:
-    if batch == 0:
-        entries = {name: _dense(value, device) for name, value in rows.items() if value is not None}
-        td = TensorDict(entries, batch_size=(), device=device)
-        td.set_non_tensor("padded", False)
-        return td
-    length = next((len(value) for value in rows.values() if value is not None), 0)
-    if length == 0:
-        return LazyStackedTensorDict(batch_size=(), device=device)
-    parts = [
-        _ragged_storage(
-            {name: value[i] for name, value in rows.items() if value is not None}, batch - 1, device
-        )
-        for i in range(length)
-    ]
-    return LazyStackedTensorDict(*parts)
-
-
-def _dense(value: Any, device: torch.device | None) -> torch.Tensor:
-    if isinstance(value, list):
-        return torch.stack([_dense(item, device) for item in value])
-    tensor: torch.Tensor = value
-    return tensor if device is None else tensor.to(device)
 
 
 class Tokens(TensorClass["nocast"]):

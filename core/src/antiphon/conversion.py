@@ -160,7 +160,7 @@ class EncodedChats:
         return nested_like(self.chats.nested, self.chats.depth, tensors)
 
     def _container(self, cls: Any, rows: dict[str, Any]) -> Any:
-        from antiphon.containers import ragged
+        from antiphon.ragged import ragged
 
         return ragged(cls, self.chat.batch_size, rows, self.chat.device)
 

@@ -154,7 +154,10 @@ def _one_by_one(
         if not is_sampled(chat):
             rows.append(_row(row, given=continues))
             continue
-        _, sampled = split_sampled(chat, 0)
+        try:
+            _, sampled = split_sampled(chat, 0)
+        except RenderError as error:
+            raise type(error)(f"conversation {len(rows)}: {error}") from error
         composed = compose(row.rendering, sampled)
         encoded = _row(composed)
         last = composed.sampled.get(len(chat) - 1)

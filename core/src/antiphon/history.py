@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,13 +23,17 @@ from antiphon.fields import batch_values, field_entry, list_shape, plain_value
 from antiphon.folded import FoldedMessages, unfolded_message, with_equal_fields
 from antiphon.rows import (
     device_of,
+    equal_rows,
+    fold,
+    joined,
     map_rows,
-    members,
-    message_cell,
     message_fields,
+    plain_fields,
     row_cells,
-    row_of,
+    row_length,
+    row_messages,
     rows_of,
+    single_messages,
     stack_rows,
 )
 from antiphon.templating import add_chat_template, remove_chat_template
@@ -133,8 +136,8 @@ class History(TensorClass["nocast"]):
         """
         if isinstance(chats, cls):
             return chats
-        rows, depth = map_chats(chats, _fold)
-        return cls._from_tensordict(stack_rows(_equal_rows(rows, depth), depth))
+        rows, depth = map_chats(chats, fold)
+        return cls._from_tensordict(stack_rows(equal_rows(rows, depth), depth))
 
     def to_chats(self) -> Any:
         """The messages in OpenAI form: a list of dicts, or nested lists of those for a batch.
@@ -144,14 +147,14 @@ class History(TensorClass["nocast"]):
         message (no batch dimension) gives its dict.
         """
         if not self.ndim:
-            return copy.deepcopy(openai_messages([_plain_fields(self._tensordict)])[0])
-        return copy.deepcopy(map_rows(self._tensordict, _row_messages))
+            return copy.deepcopy(openai_messages([plain_fields(self._tensordict)])[0])
+        return copy.deepcopy(map_rows(self._tensordict, row_messages))
 
     def _messages(self) -> Any:
         """`to_chats` without the copy, for readers that do not write."""
         if not self.ndim:
-            return openai_messages([_plain_fields(self._tensordict)])
-        return map_rows(self._tensordict, _row_messages)
+            return openai_messages([plain_fields(self._tensordict)])
+        return map_rows(self._tensordict, row_messages)
 
     # Templates
 
@@ -295,7 +298,7 @@ class History(TensorClass["nocast"]):
                 rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace
             )
         # One message to each conversation: no need to make tensordicts of them.
-        rows = _single_messages(history._tensordict)
+        rows = single_messages(history._tensordict)
         return self._grown(rows, history.device, dim, inplace)
 
     def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
@@ -326,8 +329,8 @@ class History(TensorClass["nocast"]):
         if inplace and self.is_locked:
             raise ContainerError("this History is locked: unlock_() it or pass inplace=False")
         depth = self.ndim - 1
-        grown = _joined(rows_of(self._tensordict), rows, depth - dim, self.device)
-        td = stack_rows(_equal_rows(grown, depth), depth, self.device)
+        grown = joined(rows_of(self._tensordict), rows, depth, depth - dim, self.device)
+        td = stack_rows(equal_rows(grown, depth), depth, self.device)
         if not inplace:
             return self._made(td)
         self.__dict__["_tensordict"] = td
@@ -371,7 +374,7 @@ class History(TensorClass["nocast"]):
         """The number of messages."""
         if not self.is_ragged:
             return math.prod(self.batch_size)
-        return sum(map_rows(self._tensordict, _row_length, flat=True))
+        return sum(map_rows(self._tensordict, row_length, flat=True))
 
     def is_empty(self) -> bool:
         """Whether there is no message."""
@@ -474,7 +477,7 @@ def _storage(fields: Message, size: torch.Size, device: torch.device | None) -> 
     if not size:
         return unfolded_message(stored_message(fields), device)
     rows = _field_rows(fields, tuple(size), device)
-    return stack_rows(_equal_rows(rows, len(size) - 1), len(size) - 1, device)
+    return stack_rows(equal_rows(rows, len(size) - 1), len(size) - 1, device)
 
 
 def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | None) -> Any:
@@ -491,88 +494,3 @@ def _shape(shape: tuple[Any, ...]) -> torch.Size:
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     return torch.Size(shape)
-
-
-def _fold(cells: list[Message]) -> FoldedMessages:
-    return FoldedMessages.fold(with_equal_fields(cells))
-
-
-def _equal_rows(rows: Any, depth: int) -> Any:
-    """The rows with equal fields: a field that some conversation has is then a key of the batch."""
-    if depth == 0:
-        return rows
-    flat = rows
-    for _ in range(depth - 1):
-        flat = [row for part in flat for row in part]
-    fields: dict[str, None] = {}
-    differ = False
-    for row in flat:
-        names = row.folded_fields if isinstance(row, FoldedMessages) else None
-        if names is None:
-            return rows
-        if fields.keys() != names:
-            differ = differ or bool(fields)
-            fields.update(dict.fromkeys(names))
-    return _map_nested(rows, depth, lambda row: _widened(row, fields)) if differ else rows
-
-
-def _widened(row: FoldedMessages, fields: Iterable[str]) -> Any:
-    cells = row.folded_cells
-    if not cells:
-        return FoldedMessages.empty_with(fields, row.device)
-    return FoldedMessages.fold([{f: cell.get(f) for f in fields} for cell in cells], row.device)
-
-
-def _map_nested(rows: Any, depth: int, function: Any) -> Any:
-    return function(rows) if depth == 0 else [_map_nested(row, depth - 1, function) for row in rows]
-
-
-def _joined(rows: Any, others: Any, above: int, device: torch.device | None) -> Any:
-    """Two nested row lists joined along the dimension that has `above` dimensions after it."""
-    if above == 0 and not isinstance(rows, list):
-        return row_of(row_cells(rows) + row_cells(others), device)
-    if _depth(rows) == above:
-        return [
-            *rows,
-            *_map_nested(others, _depth(others), lambda row: row_of(row_cells(row), device)),
-        ]
-    if len(rows) != len(others):
-        raise ContainerError(
-            f"the batch has {len(rows)} conversations, what is added to it has {len(others)}"
-        )
-    return [_joined(row, other, above, device) for row, other in zip(rows, others, strict=True)]
-
-
-def _single_messages(td: Any) -> Any:
-    """The rows of a batch of messages as conversations of one message each."""
-    if td.ndim == 0:
-        return row_of([message_cell(td)], td.device)
-    if td.ndim == 1:
-        return [row_of([cell], td.device) for cell in row_cells(td)]
-    return [_single_messages(member) for member in members(td)]
-
-
-def _depth(rows: Any) -> int:
-    depth = 0
-    while isinstance(rows, list):
-        depth += 1
-        rows = rows[0] if rows else None
-    return depth
-
-
-def _row_length(row: Any) -> int:
-    return int(row.batch_size[0])
-
-
-def _row_messages(row: Any) -> list[Message]:
-    return openai_messages(
-        cell if type(cell) is dict else _plain_fields(cell) for cell in row_cells(row)
-    )
-
-
-def _plain_fields(td: Any) -> Message:
-    fields = message_fields(td)
-    content = fields.get("content")
-    if isinstance(content, Content):
-        fields["content"] = content.to_parts()
-    return fields

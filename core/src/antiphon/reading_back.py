@@ -196,7 +196,8 @@ def text_to_tokens(
     add_special_tokens: bool | None,
 ) -> Tokens:
     """What `Text.to_tokens` documents."""
-    from antiphon.containers import Tokens, ragged
+    from antiphon.containers import Tokens
+    from antiphon.ragged import ragged
 
     parts = {name: _text_rows(text, name) for name in ("prompt", "response", "full")}
     known = {name: value for name, value in parts.items() if value is not None}

@@ -6,12 +6,13 @@ they are all read alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, is_non_tensor
 
+from antiphon.chats import openai_messages
 from antiphon.errors import ContainerError
 from antiphon.folded import FoldedMessages, with_equal_fields
 
@@ -20,6 +21,9 @@ def device_of(td: Any) -> torch.device | None:
     """The device of a tensordict or a row."""
     device: torch.device | None = td.device
     return device
+
+
+Message = dict[str, Any]
 
 
 def storage(container: Any) -> Any:
@@ -118,4 +122,91 @@ def message_fields(td: Any) -> dict[str, Any]:
         if is_non_tensor(value):
             value = value.tolist() if isinstance(value, LazyStackedTensorDict) else value.data
         fields[key] = value
+    return fields
+
+
+def fold(cells: list[Message]) -> FoldedMessages:
+    """A row of stored messages."""
+    row: FoldedMessages = FoldedMessages.fold(with_equal_fields(cells))
+    return row
+
+
+def equal_rows(rows: Any, depth: int) -> Any:
+    """The rows with equal fields: a field that some conversation has is then a key of the batch."""
+    if depth == 0:
+        return rows
+    flat = rows
+    for _ in range(depth - 1):
+        flat = [row for part in flat for row in part]
+    fields: dict[str, None] = {}
+    differ = False
+    for row in flat:
+        names = row.folded_fields if isinstance(row, FoldedMessages) else None
+        if names is None:
+            return rows
+        if fields.keys() != names:
+            differ = differ or bool(fields)
+            fields.update(dict.fromkeys(names))
+    return map_nested(rows, depth, lambda row: _widened(row, fields)) if differ else rows
+
+
+def _widened(row: FoldedMessages, fields: Iterable[str]) -> Any:
+    cells = row.folded_cells
+    if not cells:
+        return FoldedMessages.empty_with(fields, row.device)
+    return FoldedMessages.fold([{f: cell.get(f) for f in fields} for cell in cells], row.device)
+
+
+def map_nested(rows: Any, depth: int, function: Any) -> Any:
+    """`function` of each item of lists nested `depth` deep."""
+    return function(rows) if depth == 0 else [map_nested(row, depth - 1, function) for row in rows]
+
+
+def joined(rows: Any, others: Any, depth: int, above: int, device: torch.device | None) -> Any:
+    """Row lists nested `depth` deep, joined along the dimension that has `above` dimensions after it.
+
+    Raises:
+        ContainerError: the batches differ.
+    """
+    if depth == 0:
+        return row_of(row_cells(rows) + row_cells(others), device)
+    if depth == above:
+        return [*rows, *map_nested(others, depth, lambda row: row_of(row_cells(row), device))]
+    if len(rows) != len(others):
+        raise ContainerError(
+            f"the batch has {len(rows)} conversations, what is added to it has {len(others)}"
+        )
+    return [
+        joined(row, other, depth - 1, above, device)
+        for row, other in zip(rows, others, strict=True)
+    ]
+
+
+def single_messages(td: Any) -> Any:
+    """The rows of a batch of messages as conversations of one message each."""
+    if td.ndim == 0:
+        return row_of([message_cell(td)], td.device)
+    if td.ndim == 1:
+        return [row_of([cell], td.device) for cell in row_cells(td)]
+    return [single_messages(member) for member in members(td)]
+
+
+def row_length(row: Any) -> int:
+    """The number of messages of a row."""
+    return int(row.batch_size[0])
+
+
+def row_messages(row: Any) -> list[Message]:
+    """The messages of a row in OpenAI form; they may share what they hold with the row."""
+    return openai_messages(
+        cell if type(cell) is dict else plain_fields(cell) for cell in row_cells(row)
+    )
+
+
+def plain_fields(td: Any) -> Message:
+    """The fields of the storage of one message, a `Content` as its parts."""
+    fields = message_fields(td)
+    content: Any = fields.get("content")
+    if hasattr(content, "to_parts"):
+        fields["content"] = content.to_parts()
     return fields

@@ -55,6 +55,13 @@ class Template:
             return given_family(self.chat_template)
         return self.family
 
+    @functools.cached_property
+    def grammar(self) -> Any:
+        """The grammar that reads the template's renderings, looked up once for a batch."""
+        from antiphon.reading.resolve import resolve_grammar
+
+        return resolve_grammar(self.tokenizer, self.reader)
+
     def render(
         self, messages: Sequence[Message], add_generation_prompt: bool, continues: bool = False
     ) -> Rendering:
@@ -211,7 +218,7 @@ def read_chat(text_or_ids: Any, template: Template) -> list[Message]:
         messages: Any = parser(text_or_ids)
         return messages.to_chats() if hasattr(messages, "to_chats") else messages  # type: ignore[no-any-return]
     tools = template.variables.get("tools")
-    return parse(text_or_ids, tokenizer=template.tokenizer, family=template.reader, tools=tools)
+    return parse(text_or_ids, tokenizer=template.tokenizer, family=template.grammar, tools=tools)
 
 
 def read_answer(text_or_ids: Any, prompt: Any, template: Template) -> tuple[Message, str | None]:
@@ -222,7 +229,7 @@ def read_answer(text_or_ids: Any, prompt: Any, template: Template) -> tuple[Mess
         text_or_ids,
         prompt=prompt,
         tokenizer=template.tokenizer,
-        family=template.reader,
+        family=template.grammar,
         tools=template.variables.get("tools"),
     )
     return reading.message, reading.end_token
