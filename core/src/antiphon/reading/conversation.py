@@ -191,6 +191,8 @@ class Splitter:
                     options.append(re.escape(bare) + r"\Z")
                 if role == "assistant":
                     options += self._other_ends(form.closer, after)
+        finals = [re.escape(self.compiled.convert(final)) for final in form.form.finals]
+        options = [rf"{closer}{final}\Z" for final in finals if closer or final] + options
         if not closer or (role == "assistant" and not isinstance(form.closer, str)):
             if following:
                 options.append(f"(?={following})")

@@ -92,6 +92,7 @@ class RoleForm:
         trims: Which ends of the text the template strips of white space: "", "left", "right" or "both". Not needed
             for reading; it tells which messages the dialect can express.
         unclosed: Before this form the turn before has no closer: the opener stands in its place.
+        finals: Texts that may stand after the closer at the end of a rendering.
     """
 
     role: str
@@ -107,6 +108,7 @@ class RoleForm:
     preambles: tuple[Literals, ...] = ()
     trims: Literal["", "left", "right", "both"] = ""
     unclosed: bool = False
+    finals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

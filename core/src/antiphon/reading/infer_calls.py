@@ -9,7 +9,7 @@ from typing import Any
 from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm, Slot
 from antiphon.reading.infer_check import calls_problem
 from antiphon.reading.infer_params import bracket_form, param_form
-from antiphon.reading.infer_turns import MARKER, Turns, whole_markers
+from antiphon.reading.infer_turns import MARKER, THINKING, Turns, whole_markers, whole_start
 from antiphon.reading.probing import (
     TOOLS,
     Message,
@@ -157,31 +157,39 @@ class _Calls:
             raise _Unreadable("a call is not printed twice the same way")
         self.header = self._header(tail)
         body = tail[len(self.header) :]
-        tool = word("t", 2)
-        further = shown.render(shown.answer(), shown.result(0, tool))
-        before_tool = None
-        if further is not None and further.count(tool) == 1 and further.startswith(self.header):
-            before_tool = further.partition(tool)[0][len(self.header) :]
         form, start, end = self._form(body)
         after = body[end:]
-        shared = after if before_tool is None else common_prefix([after, before_tool[end:]])
+        # With a result behind it the answer may have another header: it is the last no more.
+        tool = word("t", 2)
+        further = shown.render(shown.answer(), shown.result(0, tool))
+        before_tool, place = None, 0
+        if further is not None and further.count(tool) == 1:
+            place = len(self._header(further)) + end
+            if further[:place].endswith(body[:end]):
+                before_tool = further.partition(tool)[0][place:]
+        shared = after if before_tool is None else common_prefix([after, before_tool])
         if before_tool is not None:
-            shared = whole_markers(shared, [after, before_tool[end:]])
+            shared = whole_markers(shared, [after, before_tool])
         post, is_closed = self._without_closer(shared)
-        form = self._layout(form, body[:start], post, end - start)
+        form = self._layout(form, body[:start], post)
         lead = self._lead(body[:start])
         form = replace(form, lead=lead) if lead is not None else form
+        if not (form.block_opener + form.opener).strip(WHITE):
+            if form.style not in ("json", "pythonic"):
+                raise _Unreadable("nothing marks the beginning of a call")
+            form = replace(form, bare=True, block_opener="", opener="")
         grammar = replace(self.grammar, calls=(form,))
         final = after[len(shared) :]
         if final:
-            prompts = (*grammar.generation_prompts, final)
-            grammar = replace(
-                grammar, generation_prompts=tuple(sorted(set(prompts), key=len, reverse=True))
+            roles = tuple(
+                replace(item, finals=(*item.finals, final)) if item.role == "assistant" else item
+                for item in grammar.roles
             )
-        if before_tool is None:
+            grammar = replace(grammar, roles=roles)
+        if before_tool is None or further is None:
             return grammar
-        opener = before_tool[end + len(shared) :]
-        return self._results(grammar, tail[: len(self.header) + end] + shared, opener, is_closed)
+        opener = before_tool[len(shared) :]
+        return self._results(grammar, body[:end] + shared, opener, is_closed)
 
     def _header(self, tail: str) -> str:
         """Return what stands before the answer's body."""
@@ -249,7 +257,7 @@ class _Calls:
     def _named_start(body: str, name: int) -> int:
         return name - len("functions.") if body[:name].endswith("functions.") else name
 
-    def _layout(self, form: CallForm, before: str, after: str, size: int) -> CallForm:
+    def _layout(self, form: CallForm, before: str, after: str) -> CallForm:
         """Tell what stands around each call from what stands around all of them."""
         if self.shown.ids[0] in before or self.shown.ids[0] in after:
             raise _Unreadable("the call's id stands outside of it")
@@ -257,30 +265,31 @@ class _Calls:
             return replace(form, block_opener=before, block_closer=after)
         shown = self.shown
         tail = shown.render(shown.answer(2))
-        if tail is None or OTHER not in tail or not tail.startswith(self.header):
+        if tail is None or OTHER not in tail:
             return replace(form, opener=before, closer=after)
-        body = tail[len(self.header) :]
+        body = tail[len(self._header(tail)) :]
         first = _core(form, body, NAME, ARGUMENTS, 0)
         second = _core(form, body, OTHER, OTHER_ARGUMENTS, first[1]) if first else None
         if first is None or second is None:
             raise _Unreadable("two calls stand there unlike one")
         between = body[first[1] : second[0]]
-        opener = common_suffix([body[: first[0]], between])
-        closer = common_prefix([between, after])
-        while len(opener) + len(closer) > len(between):
+        ahead = body[: first[0]]
+        opener = whole_start(common_suffix([ahead, between]), [ahead, between])
+        closer = whole_markers(common_prefix([between, after]), [between, after])
+        if len(opener) + len(closer) > len(between):
             # They overlap in white space: the closer has it.
-            opener = opener[1:]
-        opener = _whole_start(opener, [body[: first[0]], between])
-        closer = whole_markers(closer, [between, after])
+            opener = opener[len(opener) + len(closer) - len(between) :]
         if self.shown.ids[0] in between:
             raise _Unreadable("the call's id stands outside of it")
+        behind = self._without_closer(body[second[1] :])[0]
         return replace(
             form,
-            block_opener=body[: first[0]][: first[0] - len(opener)],
+            block_opener=ahead[: first[0] - len(opener)],
             opener=opener,
             closer=closer,
             separator=between[len(closer) : len(between) - len(opener)],
-            block_closer=after[len(closer) :],
+            # Some templates close the block only after several calls.
+            block_closer=after[len(closer) :] or behind[len(closer) :],
         )
 
     def _lead(self, before: str) -> str | None:
@@ -291,9 +300,7 @@ class _Calls:
             return None
         head, _, rest = tail.partition(content)
         if NAME in head:
-            raise _Unreadable("the content stands behind the calls")
-        found = _BRACKETS  # the call begins where the same text as before stands
-        del found
+            return None  # the content stands behind the calls, where the reader leaves it
         stripped = before.lstrip(WHITE)
         at = rest.find(stripped) if stripped else -1
         if at < 0:
@@ -308,81 +315,123 @@ class _Calls:
 
     # Results
 
-    def _results(self, grammar: Grammar, so_far: str, opener: str, is_closed: bool) -> Grammar:
-        """Add the forms of tool results and of what follows them."""
+    def _results(self, grammar: Grammar, core: str, opener: str, is_closed: bool) -> Grammar:
+        """Add the forms of tool results and of what follows them.
+
+        Args:
+            grammar: The grammar so far.
+            core: The answer's body with the call, up to the end of its turn.
+            opener: What opens a result after it.
+            is_closed: Whether the answer's turn was closed before it.
+        """
         shown, turns = self.shown, self.turns
         one, two, answer, user = "Tolwq2x", "Tolwq3x", word("a", 4), word("u", 5)
         quote = self._is_quoted(one)
-        sequences: list[list[Message]] = [
-            [shown.result(0, one)],
-            [shown.result(0, one), {"role": "assistant", "content": answer}],
-            [shown.result(0, one), {"role": "user", "content": user}],
-            [
-                shown.result(0, one),
-                {"role": "assistant", "content": answer},
-                {"role": "user", "content": user},
-            ],
-        ]
+        replied = {"role": "assistant", "content": answer}
+        asked = {"role": "user", "content": user}
         outgoing: list[tuple[str, str]] = []
-        for messages in sequences:
-            text = shown.render(shown.answer(), *messages)
-            if text is None or not text.startswith(so_far) or text.count(one) != 1:
+        for messages in ([], [replied], [asked], [replied, asked], [asked, replied]):
+            rest = self._behind(core, [shown.result(0, one), *messages], one)
+            if rest is None:
                 continue
-            rest = text[len(so_far) :].partition(one)[2]
-            following = {"assistant": answer, "user": user}.get(
-                messages[1]["role"] if len(messages) > 1 else "", ""
-            )
-            if following and rest.count(following) != 1:
-                continue
-            role = messages[1]["role"] if len(messages) > 1 else ""
-            outgoing.append((role, rest.partition(following)[0] if following else rest))
+            role = str(messages[0]["role"]) if messages else ""
+            following = str(messages[0]["content"]) if messages else ""
+            if not following or rest.count(following) == 1:
+                outgoing.append((role, rest.partition(following)[0] if following else rest))
         pair = self._pair(one, two)
-        if pair is not None:
+        if pair is not None and pair.strip(WHITE):
             outgoing.append(("tool", pair))
         texts = [text for _, text in outgoing]
         closer = whole_markers(common_prefix(texts), texts) if texts else ""
-        roles = list(grammar.roles)
         if quote:
             opener, closer = opener.removesuffix(quote), closer.removeprefix(quote)
-        value: Any = "json" if quote else "text"
-        tool_closer = self._slots(closer)
+        skipped = len(closer) + len(quote)
+        finals = tuple(dict.fromkeys(text[skipped:] for role, text in outgoing if not role))
         openers: dict[Literals, list[str]] = {self._slots(opener): ["assistant"]}
+        following_roles: dict[str, list[str]] = {"assistant": [], "user": []}
         for role, text in outgoing:
-            rest = text[len(closer) + len(quote) :]
+            rest = text[skipped:]
             if role == "tool":
-                if quote:
-                    rest = rest.removesuffix(quote)
+                rest = rest.removesuffix(quote) if quote else rest
                 openers.setdefault(self._slots(rest), []).append("tool")
-            elif role:
-                form = RoleForm(role, rest, turns.closers.get(role[0], ""), after=("tool",))
-                if form not in roles:
-                    roles.append(form)
-        for literal, places in openers.items():
+            elif role and rest not in following_roles[role]:
+                following_roles[role].append(rest)
+        following_roles["assistant"] = self._variants(following_roles["assistant"])
+        roles = list(grammar.roles)
+        for role, literals in following_roles.items():
+            for literal in literals:
+                # The same text before an answer and a question is the answer's.
+                if role == "assistant" or literal not in following_roles["assistant"]:
+                    ending = turns.closers.get(role[0], "")
+                    roles.append(
+                        RoleForm(
+                            role, literal, ending, after=("tool",), finals=turns.finals(role[0])
+                        )
+                    )
+        for literal_or_slots, places in openers.items():
             roles.append(
                 RoleForm(
                     "tool",
-                    literal,
-                    tool_closer,
+                    literal_or_slots,
+                    self._slots(closer),
                     after=tuple(places),
-                    value=value,
+                    value="json" if quote else "text",
                     unclosed=not is_closed and "assistant" in places,
+                    finals=finals,
                 )
             )
         prompts = set(grammar.generation_prompts)
-        text = shown.render(shown.answer(), shown.result(0, one), prompt=True)
-        if text is not None and text.count(one) == 1:
-            rest = text.partition(one)[2]
-            if rest.startswith(quote + closer):
-                prompts.add(rest[len(quote + closer) :])
-        prompts.discard("")
-        for role, text in outgoing:
-            if not role and len(text) > len(closer) + len(quote):
-                prompts.add(text[len(closer) + len(quote) :])
+        for options in THINKING:
+            text = self._prompted(one, options)
+            if text is not None and text.startswith(quote + closer):
+                prompts.add(text[skipped:])
+        prompts -= {"", *finals}
         return replace(
             grammar,
             roles=tuple(roles),
             generation_prompts=tuple(sorted(prompts, key=len, reverse=True)),
         )
+
+    def _behind(self, core: str, messages: list[Message], one: str) -> str | None:
+        """Return what stands behind a result's word in a rendering, if the call is as expected."""
+        text = self.shown.render(self.shown.answer(), *messages)
+        if text is None or text.count(one) != 1:
+            return None
+        try:
+            header = self._header(text)
+        except _Unreadable:
+            return None
+        return text.partition(one)[2] if text[len(header) :].startswith(core) else None
+
+    def _prompted(self, one: str, options: dict[str, object]) -> str | None:
+        shown = self.shown
+        question = word("u", 0)
+        text = shown.prober.render(
+            [{"role": "user", "content": question}, shown.answer(), shown.result(0, one)],
+            tools=shown.tools,
+            prompt=True,
+            **options,
+        )
+        return text.partition(one)[2] if text is not None and text.count(one) == 1 else None
+
+    def _variants(self, literals: list[str]) -> list[str]:
+        """Return an answer's openers after results, in each variant that it has after a question."""
+        openers = sorted(
+            {
+                form.opener
+                for form in self.grammar.forms("assistant")
+                if isinstance(form.opener, str) and (form.after is None or "user" in form.after)
+            },
+            key=len,
+            reverse=True,
+        )
+        made = list(literals)
+        for literal in literals:
+            fitting = next((item for item in openers if item and literal.endswith(item)), None)
+            if fitting is not None:
+                before = literal[: len(literal) - len(fitting)]
+                made += [before + item for item in openers]
+        return list(dict.fromkeys(made))
 
     def _pair(self, one: str, two: str) -> str | None:
         """Return what stands between two results that follow each other."""
@@ -406,30 +455,21 @@ class _Calls:
             self.shown.ids[0]: "tool_call_id",
             self.shown.ids[1]: "tool_call_id",
         }
-        expression = "|".join(map(re.escape, sorted(fields, key=len, reverse=True)))
+        words = "|".join(map(re.escape, sorted(fields, key=len, reverse=True)))
+        # Numbers in quotes after an id's key are counted by the template.
+        expression = rf'{words}|(?<=id": ")\d+(?=")'
         parts: list[str | Slot] = []
         at = 0
         for found in re.finditer(expression, text):
             if found.start() > at:
                 parts.append(text[at : found.start()])
-            parts.append(Slot(fields[found.group()]))
+            parts.append(Slot(fields.get(found.group(), "")))
             at = found.end()
         if not parts:
             return text
         if at < len(text):
             parts.append(text[at:])
         return tuple(parts)
-
-
-def _whole_start(suffix: str, texts: list[str]) -> str:
-    """Cut a common end back so that it begins inside no marker."""
-    for text in texts:
-        at = len(text) - len(suffix)
-        for found in MARKER.finditer(text):
-            if found.start() < at < found.end():
-                suffix = text[found.end() :]
-                at = found.end()
-    return suffix
 
 
 def _core(

@@ -48,7 +48,7 @@ def check_plain(grammar: Grammar, prober: Prober) -> None:
                 found = parse(text, family=grammar)
                 problem = differs(found, messages)
                 if problem and (
-                    differs(found, without_system(found, messages))
+                    differs(found, as_printed(found, messages))
                     or prober.render(found, tools=tools, prompt=prompt) != text
                 ):
                     raise GrammarUnavailable(
@@ -57,25 +57,36 @@ def check_plain(grammar: Grammar, prober: Prober) -> None:
                     )
 
 
-def without_system(found: list[Message], messages: list[Message]) -> list[Message]:
-    """Return messages as a template has them that makes its system text the user's.
+def as_printed(found: list[Message], given: list[Message]) -> list[Message]:
+    """Return messages as a template has them that joins some of them.
 
-    Such a rendering is the same as that of a user who says both; either reading is true to it.
+    Templates make a system text the beginning of the user's, and neighbours of one role one
+    message, with nothing between that tells them apart. Such a rendering is the same as that of
+    somebody who says both, so either reading is true to it. `found` is what was read from a
+    rendering that it renders to as well.
     """
     made: list[Message] = []
     system = ""
-    for message in messages:
-        if message["role"] != "system":
-            content = message["content"]
-            at = found[len(made)].get("content") if len(made) < len(found) else None
-            if system and isinstance(at, str) and at.startswith(system) and at.endswith(content):
-                content = at
-                system = ""
+    for message in given:
+        now = found[len(made)] if len(made) < len(found) else {}
+        last = found[len(made) - 1] if made else {}
+        content, text = message.get("content") or "", now.get("content") or ""
+        if now.get("role") == message["role"]:
+            if system and text.startswith(system) and text.endswith(content.strip()):
+                content, system = text, ""
             made.append({**message, "content": content})
-        elif len(made) < len(found) and found[len(made)] == {**message, "role": "user"}:
-            made.append({**message, "role": "user"})
+        elif message["role"] == "system":
+            if now.get("role") == "user" and text.strip() == content.strip():
+                made.append({**message, "role": "user"})
+            else:
+                system = content.strip()
+        elif made and last.get("role") == message["role"] and not message.get("tool_calls"):
+            joined = last.get("content") or ""
+            if not joined.endswith(content.strip()):
+                return given
+            made[-1] = {**made[-1], "content": joined}
         else:
-            system = message["content"]
+            return given
     return made
 
 
@@ -185,10 +196,23 @@ def calls_problem(
                 found = parse(text, family=grammar, tools=CALL_TOOLS)
                 problem = differs_in_calls(found, messages, text)
                 if problem and prober.render(found, tools=tools, prompt=prompt) == text:
-                    problem = differs_in_calls(found, without_system(found, messages), text)
+                    # The same text: what the template left out can't come back.
+                    given = without_dropped(found, as_printed(found, messages))
+                    problem = differs_in_calls(found, given, text)
                 if problem:
                     return problem
     return ""
+
+
+def without_dropped(found: list[Message], given: list[Message]) -> list[Message]:
+    """Return messages without the calls that a template left out: the last ones, or all."""
+    made = []
+    for one, two in zip(found, given, strict=False):
+        calls, wanted = plain_calls(one), plain_calls(two)
+        if calls != wanted and calls == wanted[: len(calls)]:
+            two = {**two, "tool_calls": two["tool_calls"][: len(calls)]}
+        made.append(two)
+    return made + given[len(found) :]
 
 
 def plain_calls(message: Message) -> list[tuple[str, Any]]:

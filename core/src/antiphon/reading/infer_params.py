@@ -6,6 +6,7 @@ from typing import Any
 
 from antiphon.reading.grammar import CallForm, ParamForm
 from antiphon.reading.literals import braces_value, python_call
+from antiphon.reading.infer_turns import whole_start
 from antiphon.reading.probing import common_prefix, common_suffix
 from antiphon.reading.scan import WHITE, Invalid
 
@@ -122,7 +123,7 @@ def param_form(body: str, name: int, label: str, arguments: dict[str, Any]) -> L
             texts.append(between[1:] if item.is_text else between)
         betweens = texts
         tail = tail[1:] if found[-1].is_text else tail
-    opener = common_suffix([first, *betweens])
+    opener = whole_start(common_suffix([first, *betweens]), [first, *betweens])
     closer = common_prefix([between[: len(between) - len(opener)] for between in betweens] + [tail])
     if not opener.strip(WHITE) or not closer.strip(WHITE):
         return None

@@ -76,6 +76,15 @@ class Turns:
                 found.append((before, without(text, closer) if closed else text, not closed))
         return found
 
+    def finals(self, role: str) -> tuple[str, ...]:
+        """Return what may stand behind a role's closer at the end of a rendering."""
+        closer = self.closers.get(role, "")
+        return tuple(
+            dict.fromkeys(
+                text[len(closer) :] for text in self.ends[role] if text.startswith(closer)
+            )
+        )
+
 
 def lead_of(literals: Literals) -> str:
     """Return the literal up to the first slot."""
@@ -183,6 +192,17 @@ def whole_markers(prefix: str, texts: list[str]) -> str:
     return prefix
 
 
+def whole_start(suffix: str, texts: list[str]) -> str:
+    """Cut a common end back so that it begins inside no marker."""
+    for text in texts:
+        at = len(text) - len(suffix)
+        for found in MARKER.finditer(text):
+            if found.start() < at < found.end():
+                suffix = text[found.end() :]
+                at = found.end()
+    return suffix
+
+
 def _give_header_back(turns: Turns, role: str) -> None:
     """Where no rendering ends with a role, its closer may hold the next one's header: cut it off."""
     closer = turns.closers[role]
@@ -225,6 +245,7 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
             turns.closers.get(role, ""),
             after=tuple(dict.fromkeys(names[before] for before in places)),
             unclosed=unclosed,
+            finals=turns.finals(role),
         )
         for (role, opener, unclosed), places in made.items()
     )
@@ -233,14 +254,12 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
 def generation_prompts(turns: Turns) -> tuple[str, ...]:
     """Return the texts that end a rendering and are no message's, longest first."""
     found: set[str] = set()
-    closers = set(turns.closers.values())
-    for texts in (turns.prompts, turns.ends):
-        for role, ends in texts.items():
-            closer = turns.closers.get(role, "")
-            for text in ends:
-                rest = text[len(closer) :] if text.startswith(closer) else text
-                if not any(item.endswith(rest) for item in closers):
-                    found.add(rest)
+    for role, ends in turns.prompts.items():
+        closer = turns.closers.get(role, "")
+        plain = set(turns.ends[role])
+        for text in ends:
+            if text not in plain:
+                found.add(text[len(closer) :] if text.startswith(closer) else text)
     return tuple(sorted((text for text in found if text), key=len, reverse=True))
 
 
