@@ -71,17 +71,10 @@ def can_express(name: str, messages: list[dict[str, Any]]) -> bool:
     return name == "llama4" or all(isinstance(m.get("content", ""), str | None) for m in messages)
 
 
-ADJACENT_CALLS = pytest.mark.xfail(
-    reason="the reader does not take a second JSON call that follows the first without a marker"
-)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_rendered_comes_back(name, corpus):
     compared = 0
     for entry in corpus:
-        if name == "llama4" and entry["id"] == "tool-parallel":
-            continue  # test_several_calls_of_llama_4_come_back
         try:
             text = render(name, entry["messages"], entry.get("tools"), **entry["kwargs"])
         except AntiphonError:
@@ -106,8 +99,6 @@ def test_what_was_rendered_comes_back(name, corpus):
 def test_what_was_read_renders_to_the_same_text(name, corpus):
     compared = 0
     for entry in corpus:
-        if name == "llama4" and entry["id"] == "tool-parallel":
-            continue  # test_several_calls_of_llama_4_come_back
         try:
             text = render(name, entry["messages"], entry.get("tools"), **entry["kwargs"])
         except AntiphonError:
@@ -188,7 +179,6 @@ def test_the_parts_of_a_llama_4_message_become_its_text():
     assert read("llama4", text) == messages
 
 
-@ADJACENT_CALLS
 def test_several_calls_of_llama_4_come_back():
     message = calling("f", {"x": 1})
     message["tool_calls"] += calling("g", {})["tool_calls"]

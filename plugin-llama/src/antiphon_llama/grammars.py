@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from antiphon.reading import CallForm, ContentForm, Grammar, RoleForm, Slot, ToolsForm
+from antiphon.reading import CallForm, ContentForm, Grammar, RoleForm, Slot
 
 # Llama 2 and Code Llama
 
@@ -69,11 +69,15 @@ _TOOLS_IN_USER = (
     "Given the following functions, please respond with a JSON for a function call with its proper "
     f"arguments that best answers the given prompt.\n\n{_CALL_FORMAT}"
 )
-_TOOLS = (
-    ToolsForm(_TOOLS_IN_SYSTEM, "", role="system", place="before", between="\n\n"),
-    ToolsForm(_TOOLS_IN_USER, "", role="user", place="before", between="\n\n"),
-)
+
+
+def _announced(text: str) -> tuple[tuple[str | Slot, ...], ...]:
+    """Return how tools are announced before a message: with tools, and with an empty list."""
+    return ((text, Slot("tools"), "\n}\n\n"), (text,))
+
+
 _DATES = "Cutting Knowledge Date: December 2023\nToday Date: "
+_DATE: tuple[str | Slot, ...] = (Slot("date_string"), "\n\n")
 _PARAMETERS = ("parameters", "arguments")
 
 LLAMA31 = Grammar(
@@ -85,17 +89,23 @@ LLAMA31 = Grammar(
             "<|eot_id|>",
             after=("",),
             drop_empty=True,
-            preambles=(
-                (
-                    "Environment: ipython\nTools: ",
-                    Slot(""),
-                    f"\n\n{_DATES}",
-                    Slot("date_string"),
-                    "\n\n",
-                ),
-                (f"Environment: ipython\n{_DATES}", Slot("date_string"), "\n\n"),
-                (_DATES, Slot("date_string"), "\n\n"),
+            preambles=tuple(
+                (*lines, *tools)
+                for lines in (
+                    ("Environment: ipython\nTools: ", Slot(""), f"\n\n{_DATES}", *_DATE),
+                    (f"Environment: ipython\n{_DATES}", *_DATE),
+                    (_DATES, *_DATE),
+                )
+                for tools in (*_announced(_TOOLS_IN_SYSTEM), ())
             ),
+            trims="both",
+        ),
+        RoleForm(
+            "user",
+            _header("user"),
+            "<|eot_id|>",
+            after=("system",),
+            preambles=_announced(_TOOLS_IN_USER),
             trims="both",
         ),
         *(
@@ -119,11 +129,11 @@ LLAMA31 = Grammar(
         ),
         CallForm("json", bare=True, separator=";", argument_keys=_PARAMETERS),
     ),
-    tools=_TOOLS,
     arguments="mapping",
     notes=(
         "An answer that is nothing but the JSON of a call is read as that call.",
         "A system message without text can't be told from none.",
+        "A message that begins with a brace, right after the list of tools, is read as one of them.",
     ),
 )
 
@@ -144,8 +154,18 @@ LLAMA4 = Grammar(
             _header4("system"),
             "<|eot|>",
             after=("",),
-            preambles=("Environment: ipython\n",),
+            preambles=(
+                *(("Environment: ipython\n", *tools) for tools in _announced(_TOOLS_IN_SYSTEM)),
+                "Environment: ipython\n",
+            ),
             trims="both",
+        ),
+        RoleForm(
+            "user",
+            _header4("user"),
+            "<|eot|>",
+            after=("", "system"),
+            preambles=_announced(_TOOLS_IN_USER),
         ),
         *(RoleForm(role, _header4(role), "<|eot|>") for role in ("system", "user", "assistant")),
         RoleForm("tool", _header4("ipython"), "<|eot|>", value="json"),
@@ -160,6 +180,5 @@ LLAMA4 = Grammar(
         CallForm("pythonic", bare=True, listed=True),
         CallForm("json", bare=True, argument_keys=_PARAMETERS),
     ),
-    tools=_TOOLS,
     arguments="mapping",
 )

@@ -86,9 +86,16 @@ _H1_TOOLS = (
     "make assumptions about what values to plug into functions.\n<tools>\n"
 )
 
+_H1_TOOLS_END = "\n</tool_call>\n"
+
 FALCON_H1 = Grammar(
     name="falcon-h1",
-    roles=(*CHATML_ROLES, _OTHER),
+    roles=(
+        *CHATML_ROLES,
+        # With tools the turn ends where the text that announces them ends.
+        RoleForm("system", "<|im_start|>system\n", _H1_TOOLS_END, after=("",)),
+        _OTHER,
+    ),
     bos="<|begin_of_text|>",
     end_tokens=("<|im_end|>", "<|end_of_text|>"),
     calls=(CallForm("json", opener="<tool_call>\n", closer="\n</tool_call>", separator="\n"),),
@@ -97,13 +104,9 @@ FALCON_H1 = Grammar(
             _H1_TOOLS,
             "\n</tools>\nFor each function call, return a json object with function name and "
             "arguments within <tool_call> </tool_call> tags with the following schema:\n"
-            "<tool_call>\n{'arguments': <args-dict>, 'name': <function-name>}\n</tool_call>\n",
+            "<tool_call>\n{'arguments': <args-dict>, 'name': <function-name>}",
             separator="\n\n",
         ),
-    ),
-    notes=(
-        "With tools the system turn has no end token: in a whole conversation the turn after it is "
-        "read as part of it.",
     ),
 )
 
