@@ -18,6 +18,7 @@ from antiphon.reading.literals import (
     braces_value,
     decode_python,
     decode_unescaped_call,
+    loose_calls,
     python_call,
 )
 from antiphon.reading.scan import (
@@ -32,6 +33,7 @@ from antiphon.reading.scan import (
 
 _NO_ARGUMENTS = "the call's name is not followed by its arguments"
 _SYMBOL = re.compile("[\ud800-\udfff]")
+_CALL_HEAD = re.compile(r"\[?\s*[^\W\d][\w.\-]*\(")
 _INDEXED = re.compile(r"(.+?)(?::\d+)?\Z", re.DOTALL)
 
 
@@ -632,10 +634,33 @@ def _read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Foun
     if not form.listed and form.call_suffix:
         return _read_builtin(call, text, at, final)
     listed = text[at] == "["
+    if form.listed and not listed:
+        raise Invalid("no list of calls follows the opening marker")
+    try:
+        return _read_python_calls(call, text, at, final, listed)
+    except Invalid:
+        # Strings that are not escaped: the calls reach to the closing marker.
+        closers = [*call.block_closer.parts[:1], *call.closer.parts[:1], *call.ends]
+        ends = [found for part in closers if (found := text.find(part, at)) >= 0]
+        if not ends:
+            if closers and not final and _CALL_HEAD.match(text, at):
+                return MORE
+            raise
+        body = text[at : min(ends)].strip(WHITE)
+        if listed and not body.endswith("]"):
+            raise
+        made = [
+            Call(_checked_name(call, name), spelled_out(call, arguments), form=call)
+            for name, arguments in loose_calls(body[1:-1] if listed else body)
+        ]
+        return _closed(call, text, at + len(body), final, made)
+
+
+def _read_python_calls(
+    call: CompiledCall, text: str, at: int, final: bool, listed: bool
+) -> Found | None:
     if listed:
         at += 1
-    elif form.listed:
-        raise Invalid("no list of calls follows the opening marker")
     calls: list[Call] = []
     while True:
         at = skip_white(text, at)
@@ -643,22 +668,20 @@ def _read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Foun
             return MORE
         if listed and text[at] == "]" and calls:
             return _closed(call, text, at + 1, final, calls)
-        # At the end of the text a value is not known to be whole; a space ends a number there.
-        read = python_call(text, at, form.call_suffix)
+        read = python_call(text, at, call.form.call_suffix)
         if read is None:
             return MORE
         name, arguments, end = read
         calls.append(Call(_checked_name(call, name), spelled_out(call, arguments), form=call))
+        if not listed:
+            return _closed(call, text, end, final, calls)
         at = skip_white(text, end)
-        if listed and at >= len(text):
+        if at >= len(text):
             return MORE
-        if listed:
-            if text[at] == ",":
-                at += 1
-            elif text[at] != "]":
-                raise Invalid("a call is followed by neither a comma nor the end of the list")
-            continue
-        return _closed(call, text, end, final, calls)
+        if text[at] == ",":
+            at += 1
+        elif text[at] != "]":
+            raise Invalid("a call is followed by neither a comma nor the end of the list")
 
 
 def _read_builtin(call: CompiledCall, text: str, pos: int, final: bool) -> Found | None:

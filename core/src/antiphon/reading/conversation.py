@@ -266,7 +266,8 @@ class Splitter:
                 continue
             assert form.close is not None
             close = form.close.search(text, match.end())
-            closed = close.start() if close is not None and close.group() else len(text) + 1
+            is_closed = close is not None and (close.group() or close.start() < len(text))
+            closed = close.start() if close is not None and is_closed else len(text) + 1
             if place < 0 or closed < place:
                 best, place = (form, match), closed
         return best

@@ -14,7 +14,7 @@ from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.infer_answers import add_answers
 from antiphon.reading.infer_check import check_plain
-from antiphon.reading.infer_turns import MARKER, generation_prompts, probe_turns, role_forms
+from antiphon.reading.infer_turns import MARKER, probe_turns, role_forms
 from antiphon.reading.probing import Prober
 
 _KEPT: dict[object, Grammar | str] = {}
@@ -65,7 +65,6 @@ def _infer(prober: Prober, name: str) -> Grammar:
         name=name,
         roles=role_forms(turns),
         end_tokens=tuple(ends),
-        generation_prompts=generation_prompts(turns),
     )
     grammar = add_answers(grammar, prober, turns)
     check_plain(grammar, prober)

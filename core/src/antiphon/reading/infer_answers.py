@@ -65,6 +65,8 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     opener = before[len(base) :]
     if not opener.strip(WHITE) or not after.strip(WHITE):
         return grammar
+    if base not in openers and not base.strip(WHITE):
+        return grammar
     core = after.strip(WHITE)
     empty = tuple(
         dict.fromkeys(

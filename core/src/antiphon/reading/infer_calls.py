@@ -25,6 +25,8 @@ ARGUMENTS: dict[str, Any] = {"aqx": "Valwq one", "nqx": 7391, "bqx": True}
 OTHER_ARGUMENTS: dict[str, Any] = {"aqx": "Wexwq two", "nqx": 8402, "bqx": False}
 IDS = ("call00001", "call00002")
 NAMED_IDS = (f"functions.{NAME}:0", f"functions.{OTHER}:1")
+_SOLID = 6
+"""Characters that stand between two results if they are to be told apart."""
 _BRACKETS = re.compile(r"[\[{]")
 
 
@@ -170,6 +172,9 @@ class _Calls:
         shared = after if before_tool is None else common_prefix([after, before_tool])
         if before_tool is not None:
             shared = whole_markers(shared, [after, before_tool])
+        behind = self._content_behind(form)
+        if behind is not None:
+            shared = common_prefix([shared, behind])
         post, is_closed = self._without_closer(shared)
         form = self._layout(form, body[:start], post)
         lead = self._lead(body[:start])
@@ -292,6 +297,16 @@ class _Calls:
             block_closer=after[len(closer) :] or behind[len(closer) :],
         )
 
+    def _content_behind(self, form: CallForm) -> str | None:
+        """Return what stands between a call and the content behind it, where that is the order."""
+        content = word("a", 1)
+        tail = self.shown.render(self.shown.answer(content=content))
+        if tail is None or tail.count(content) != 1:
+            return None
+        body = tail.partition(content)[0][len(self._header(tail)) :]
+        core = _core(form, body, NAME, ARGUMENTS, 0) if NAME in body else None
+        return body[core[1] :] if core else None
+
     def _lead(self, before: str) -> str | None:
         """Return what stands between content and calls; None where the content is not printed."""
         content = word("a", 1)
@@ -339,21 +354,28 @@ class _Calls:
             if not following or rest.count(following) == 1:
                 outgoing.append((role, rest.partition(following)[0] if following else rest))
         pair = self._pair(one, two)
-        if pair is not None and pair.strip(WHITE):
+        if pair is not None and (MARKER.search(pair) or len(pair.strip(WHITE)) >= _SOLID):
             outgoing.append(("tool", pair))
         texts = [text for _, text in outgoing]
         closer = whole_markers(common_prefix(texts), texts) if texts else ""
         if quote:
             opener, closer = opener.removesuffix(quote), closer.removeprefix(quote)
         skipped = len(closer) + len(quote)
-        finals = tuple(dict.fromkeys(text[skipped:] for role, text in outgoing if not role))
+        behind = {text[skipped:] for role, text in outgoing if not role}
+        for options in THINKING:
+            text = self._prompted(one, options)
+            if text is not None and text.startswith(quote + closer):
+                behind.add(text[skipped:])
+        finals = tuple(sorted(behind - {""}, key=len, reverse=True))
         openers: dict[Literals, list[str]] = {self._slots(opener): ["assistant"]}
         following_roles: dict[str, list[str]] = {"assistant": [], "user": []}
         for role, text in outgoing:
             rest = text[skipped:]
             if role == "tool":
                 rest = rest.removesuffix(quote) if quote else rest
-                openers.setdefault(self._slots(rest), []).append("tool")
+                # Templates that count results wrongly print it after an answer as well.
+                places = ["tool", "assistant"] if MARKER.search(rest) else ["tool"]
+                openers.setdefault(self._slots(rest), []).extend(places)
             elif role and rest not in following_roles[role]:
                 following_roles[role].append(rest)
         following_roles["assistant"] = self._variants(following_roles["assistant"])
@@ -376,21 +398,11 @@ class _Calls:
                     self._slots(closer),
                     after=tuple(places),
                     value="json" if quote else "text",
-                    unclosed=not is_closed and "assistant" in places,
+                    unclosed=not is_closed and places == ["assistant"],
                     finals=finals,
                 )
             )
-        prompts = set(grammar.generation_prompts)
-        for options in THINKING:
-            text = self._prompted(one, options)
-            if text is not None and text.startswith(quote + closer):
-                prompts.add(text[skipped:])
-        prompts -= {"", *finals}
-        return replace(
-            grammar,
-            roles=tuple(roles),
-            generation_prompts=tuple(sorted(prompts, key=len, reverse=True)),
-        )
+        return replace(grammar, roles=tuple(roles))
 
     def _behind(self, core: str, messages: list[Message], one: str) -> str | None:
         """Return what stands behind a result's word in a rendering, if the call is as expected."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from antiphon.errors import GrammarUnavailable
-from antiphon.reading.grammar import Literals, RoleForm, Slot
+from antiphon.reading.grammar import Literals, RoleForm
 from antiphon.reading.probing import (
     ROLES,
     TOOLS,
@@ -57,8 +57,8 @@ class Turns:
 
     def add(self, before: str, after: str, text: Literals) -> None:
         """Note a text between two roles."""
-        if before == after and isinstance(text, str) and not text.strip():
-            return  # the template joins neighbours of one role: nothing tells them apart
+        if before and isinstance(text, str) and not text.strip():
+            return  # the template joins the two: nothing tells them apart
         if text not in self.between[before, after]:
             self.between[before, after].append(text)
 
@@ -79,11 +79,9 @@ class Turns:
     def finals(self, role: str) -> tuple[str, ...]:
         """Return what may stand behind a role's closer at the end of a rendering."""
         closer = self.closers.get(role, "")
-        return tuple(
-            dict.fromkeys(
-                text[len(closer) :] for text in self.ends[role] if text.startswith(closer)
-            )
-        )
+        texts = [*self.ends[role], *self.prompts[role]]
+        rests = {text[len(closer) :] for text in texts if text.startswith(closer)}
+        return tuple(sorted((rest for rest in rests if rest), key=len, reverse=True))
 
 
 def lead_of(literals: Literals) -> str:
@@ -249,20 +247,3 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
         )
         for (role, opener, unclosed), places in made.items()
     )
-
-
-def generation_prompts(turns: Turns) -> tuple[str, ...]:
-    """Return the texts that end a rendering and are no message's, longest first."""
-    found: set[str] = set()
-    for role, ends in turns.prompts.items():
-        closer = turns.closers.get(role, "")
-        plain = set(turns.ends[role])
-        for text in ends:
-            if text not in plain:
-                found.add(text[len(closer) :] if text.startswith(closer) else text)
-    return tuple(sorted((text for text in found if text), key=len, reverse=True))
-
-
-def has_slot(literals: Literals) -> bool:
-    """Whether there is a slot among literals."""
-    return not isinstance(literals, str) and any(isinstance(part, Slot) for part in literals)

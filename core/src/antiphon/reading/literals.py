@@ -219,6 +219,41 @@ def decode_python(text: str) -> Any:
     return read[0]
 
 
+_LOOSE_KEY = re.compile(r"(?:\A|,)\s*([^\W\d]\w*)\s*=")
+_LOOSE_NEXT = re.compile(r"\)\s*,\s*(?=[^\W\d][\w.\-]*\()")
+
+
+def loose_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Read calls whose strings are not escaped: a value reaches to the next ``, key=``.
+
+    Args:
+        text: One or more calls ``f(a="x"), g(b=1)``, without the brackets around them.
+
+    Raises:
+        Invalid: They are no calls.
+    """
+    made = []
+    pieces = _LOOSE_NEXT.split(text)
+    for number, piece in enumerate(pieces):
+        whole = piece.strip() + (")" if number < len(pieces) - 1 else "")
+        name = IDENTIFIER.match(whole)
+        if name is None or whole[name.end() : name.end() + 1] != "(" or not whole.endswith(")"):
+            raise Invalid("not a list of calls")
+        body = whole[name.end() + 1 : -1]
+        keys = list(_LOOSE_KEY.finditer(body))
+        if body.strip() and (not keys or body[: keys[0].start()].strip()):
+            raise Invalid("an argument has no name")
+        arguments: dict[str, Any] = {}
+        for key, following in zip(keys, [*keys[1:], None], strict=False):
+            value = body[key.end() : following.start() if following else len(body)].strip()
+            if len(value) >= 2 and value[0] in "\"'" and value[-1] == value[0]:
+                arguments[key.group(1)] = value[1:-1]
+            else:
+                arguments[key.group(1)] = decode_python(value)
+        made.append((name.group(), arguments))
+    return made
+
+
 _BUILTIN_CALL = re.compile(r"([A-Za-z_][\w.\-]*)\(")
 _NEXT_ARGUMENT = re.compile(r"\"\s*,\s*(?=[A-Za-z_]\w*\s*=\s*\")")
 _BUILTIN_ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*\"")
