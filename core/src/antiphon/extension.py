@@ -85,7 +85,7 @@ def extend(
         old.template,
         old.name,
         old.size + sum(len(v) for m in traced for v in m.values() if isinstance(v, str)),
-        old.special_tokens,
+        old.end_tokens,
     )
     rendering = render_source(source, tokenizer, add_generation_prompt)
     result = _append(previous, rendering, fresh, on_break) or compose(
@@ -297,7 +297,7 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
 
 
 def _rest(source: Source) -> tuple[Any, ...]:
-    return source.variables, source.template, source.name, source.size, source.special_tokens
+    return source.variables, source.template, source.name, source.size, source.end_tokens
 
 
 def _encode_scaffold(text: str, source: Source, tokens: Any) -> list[int]:

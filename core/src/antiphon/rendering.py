@@ -53,6 +53,7 @@ class Source:
         template: The template's source.
         name: What to call the template in messages to people.
         size: Characters of the input, about.
+        end_tokens: Special tokens that may end a turn: all that are known but the one that begins a text.
     """
 
     messages: list[Any]
@@ -60,7 +61,7 @@ class Source:
     template: str
     name: str
     size: int
-    special_tokens: frozenset[str] = frozenset()
+    end_tokens: frozenset[str] = frozenset()
 
     def pieces(self, messages: list[Any], add_generation_prompt: bool) -> tuple[str, list[SpanTuple]]:
         """Render ``messages`` and return the text and the spans of every origin, in order.
@@ -232,15 +233,19 @@ def prepare(
     """Check and trace the input of a rendering."""
     name, template = choose_template(tokenizer, chat_template, family, tools)
     variables = _special_tokens(tokenizer)
-    specials = frozenset(variables.values())
     for key, value in template_kwargs.items():
         # Special tokens are the template's; other text that callers pass in is content.
         variables[key] = value if key.endswith("_token") and isinstance(value, str) else trace(value, -1, (key,))
+    end_tokens = frozenset(
+        value
+        for key, value in variables.items()
+        if key.endswith("_token") and key not in ("bos_token", "unk_token") and isinstance(value, str) and value
+    )
     variables["tools"] = _trace_tools(tools)
     variables["documents"] = _trace_documents(documents)
     traced_messages = trace_messages(messages)
     size = sum(len(v) for m in traced_messages for v in m.values() if isinstance(v, str))
-    return Source(traced_messages, variables, template, name, size, specials)
+    return Source(traced_messages, variables, template, name, size, end_tokens)
 
 
 def render_source(

@@ -127,7 +127,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
     for message in _scattered(rendering, turns):
         unlocated[message] = "the template prints its text in several places, with other messages between"
-    return [turn for turn in turns if turn.message not in unlocated], unlocated
+    return turns, unlocated
 
 
 def _scattered(rendering: Rendering, turns: list[Turn]) -> set[int]:
@@ -242,16 +242,15 @@ class _Finder:
         found = gap.rfind(header) if header else -1
         if found >= 0:
             return extent.before + found + len(header)
-        if not header and extent.shown:
-            return extent.first
-        # The prompt may open more than the turn shows (a reasoning block): its longest part that the gap ends with.
-        for cut in reversed(_boundaries(header)):
-            if header[:cut].strip() and gap.endswith(header[:cut]):
-                return extent.before + len(gap)
+        if not header and extent.shown and prompt is not None:
+            return extent.before + _common(prompt, gap)
+        # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
         for cut in reversed(_boundaries(header)):
             found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
             if found >= 0:
-                return extent.before + found + cut
+                rest = gap[found + cut :]
+                closed = extent.shown and rest.strip() and header.endswith(rest)
+                return extent.first if closed else extent.before + found + cut
         return f"the generation prompt {header!r} does not stand before its text"
 
     def _generation_prompt(self, index: int) -> str | None:
@@ -296,12 +295,13 @@ class _Finder:
         conversation too: what opens a header does not stand behind each kind of message.
         """
         marker = _MARKER.match(text, end)
-        prompted, whole = self.prefix(index + 1, True), self.prefix(len(self.source.messages), True)
-        if marker is None or prompted is None or whole is None or not whole[1]:
+        prompted, prompt = self.prefix(index + 1, True), self.prefix(index, True)
+        if marker is None or prompted is None or prompt is None or not prompt[1]:
             return ""
-        token, header = marker.group(), prompted[0][marker.end() :]
-        behind_all = prompted[0].startswith(text[: marker.end()]) and whole[0].startswith(token, whole[1][0][1])
-        return token if behind_all and header.strip() and token not in header else ""
+        token, first_text, last_text = marker.group(), prompt[1][0][1], prompt[1][-1][1]
+        stands = prompted[0].startswith(text[: marker.end()]) and prompt[0].startswith(token, first_text)
+        opening = _MARKER.findall(prompt[0], last_text)[-1:]
+        return token if stands and opening != [token] else ""
 
     def _tail(
         self, text: str, index: int, own: tuple[str, list[SpanTuple]], anchor: int, *, empty: bool
@@ -330,13 +330,13 @@ class _Finder:
         """Where special tokens are known, a turn ends with the last of them."""
         ends = [
             text.rfind(token, anchor, end) + len(token)
-            for token in self.source.special_tokens
-            if token and text.rfind(token, anchor, end) >= 0
+            for token in self.source.end_tokens
+            if text.rfind(token, anchor, end) >= 0
         ]
         return max(ends, default=end)
 
     def _closes(self, tail: str) -> bool:
-        if any(tail.endswith(token) for token in self.source.special_tokens if token):
+        if any(tail.endswith(token) for token in self.source.end_tokens):
             return True
         usual = _usual_end(self.source.template, self.source)
         if usual and tail.endswith(usual):
@@ -347,7 +347,7 @@ class _Finder:
 
 def _usual_end(template: str, source: Source) -> str:
     """Return what the template closes a plain answer with, or nothing."""
-    key = ("usual end", template, source.special_tokens)
+    key = ("usual end", template, source.end_tokens)
     kept = _places.get(key)
     if kept is None:
         end = ""
@@ -421,7 +421,7 @@ def _context_key(source: Source) -> Hashable:
         sorted((key, repr(value)) for key, value in source.variables.items() if key not in ("tools", "documents"))
     )
     tools = source.variables.get("tools")
-    return hash((source.template, variables, None if tools is None else len(tools), source.special_tokens))
+    return hash((source.template, variables, None if tools is None else len(tools), source.end_tokens))
 
 
 def _shape(value: Any, constants: re.Pattern[str] | None) -> Hashable:
