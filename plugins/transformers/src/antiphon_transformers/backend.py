@@ -12,6 +12,7 @@ import torch
 from antiphon.backends import Generation, Scores, TokenBatch, check_rows
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.sampling import SamplingParams, sample_seed
+from antiphon.scoring import pad_rows
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
@@ -48,6 +49,7 @@ class TransformersBackend:
         end_ids: Iterable[int] | None = None,
         reuse_bytes: int = 1 << 30,
         tokens_per_forward: int = 16384,
+        pack: bool = True,
         **options: Any,
     ) -> None:
         """Load or take a model.
@@ -62,6 +64,7 @@ class TransformersBackend:
             reuse_bytes: Most bytes of keys and values kept for the next turns of conversations; 0
                 switches it off.
             tokens_per_forward: Most tokens that scoring puts through the model at once.
+            pack: Pack ragged rows when scoring, where the model's attention allows it; False pads them.
             options: Passed to ``from_pretrained`` where the model is loaded by name.
 
         Raises:
@@ -70,7 +73,7 @@ class TransformersBackend:
         self.model, self.tokenizer = load_model(
             model, tokenizer=tokenizer, dtype=dtype, device=device, **options
         )
-        self.forward = Forward(self.model)
+        self.forward = Forward(self.model, pack=pack)
         self.reuse = Reuse(reuse_bytes)
         self.end_ids = frozenset(end_ids) if end_ids is not None else self._find_end_ids()
         self._tokens_per_forward = tokens_per_forward
@@ -163,6 +166,23 @@ class TransformersBackend:
                 self._version,
             )
 
+    def logits(self, batch: TokenBatch, *, requires_grad: bool = False) -> list[torch.Tensor]:
+        """Return per row all logits ``[tokens, vocabulary]`` in the model's dtype; position t is about token t + 1.
+
+        For distributions over whole vocabularies; log-probs of given ids are had from `score` at a fraction of the
+        memory.
+        """
+        self._check_open()
+        check_rows(
+            batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
+        )
+        mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
+        ids, _ = pad_rows(batch.rows, side="right")
+        with self._lock, torch.set_grad_enabled(requires_grad), mode:
+            # Causal attention never looks at what comes after a row.
+            logits = self.forward.logits(ids.to(self.forward.device))
+            return [row[: len(own)] for row, own in zip(logits, batch.rows, strict=True)]
+
     def load_weights(
         self,
         weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
@@ -191,6 +211,15 @@ class TransformersBackend:
             self._look_at_weights()
             if version is not None:
                 self._version = version
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the lock behind; kept states stay too."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take a lock of one's own."""
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """Forget kept states and the model."""

@@ -34,7 +34,8 @@ class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         held_keys, held_values = self.keys, self.values
-        assert held_keys is not None and held_values is not None
+        assert held_keys is not None
+        assert held_values is not None
         old = held_keys.shape[-2] if held_keys.dim() == 4 else 0
         new = old + key_states.shape[-2]
         mine = self._views is not None and self._views[0] is self.keys
@@ -87,8 +88,13 @@ class Forward:
         splits: Whether the body and the head can be called apart.
     """
 
-    def __init__(self, model: Any) -> None:
-        """Look at the model's signature; nothing is computed yet."""
+    def __init__(self, model: Any, *, pack: bool = True) -> None:
+        """Look at the model's signature; nothing is computed yet.
+
+        Args:
+            model: The model.
+            pack: Whether rows may be packed, where the model allows it.
+        """
         self.model = model
         # peft puts its layers into the model's own modules; its wrapper adds nothing to a causal
         # forward pass.
@@ -99,7 +105,7 @@ class Forward:
         self._keeps = "logits_to_keep" in names
         self.incremental = self._cache_name is not None and not _is_stateful(self.inner)
         self._splits: bool | None = None
-        self._packs: bool | None = None
+        self._packs: bool | None = None if pack else False
 
     @property
     def device(self) -> torch.device:

@@ -23,13 +23,16 @@ from antiphon_transformers.stopping import Stops
 EXTRA_PARAMETERS = frozenset(
     {
         "bad_words_ids",
+        "diversity_penalty",
         "encoder_repetition_penalty",
         "epsilon_cutoff",
         "eta_cutoff",
         "exponential_decay_length_penalty",
+        "force_words_ids",
         "forced_bos_token_id",
         "forced_eos_token_id",
         "no_repeat_ngram_size",
+        "num_beam_groups",
         "renormalize_logits",
         "sequence_bias",
         "suppress_tokens",
@@ -130,7 +133,10 @@ def library_generate(
         lengths = [len(prompt) for prompt in prompts for _ in range(n)]
         ids, mask = ids.repeat_interleave(n, 0), mask.repeat_interleave(n, 0)
         options["logits_processor"] = LogitsProcessorList([_Chooser(params, seeds, lengths)])
-    out = model.generate(ids, attention_mask=mask.long(), generation_config=config, **options)
+    try:
+        out = model.generate(ids, attention_mask=mask.long(), generation_config=config, **options)
+    except (ValueError, TypeError) as error:
+        raise InvalidParameter(f"transformers refuses the parameters: {error}") from error
     answers = []
     for row, limit in zip(out[:, ids.shape[1] :].tolist(), limits, strict=True):
         kept, finish, stopped_by, cut = stops.first(row, limit)

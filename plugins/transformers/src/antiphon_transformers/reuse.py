@@ -56,6 +56,14 @@ class Reuse:
         self._names = itertools.count()
         self._lock = threading.Lock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what is kept behind."""
+        return {"max_bytes": self.max_bytes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begin empty."""
+        self.__init__(state["max_bytes"])  # type: ignore[misc]
+
     def clear(self) -> None:
         """Forget everything (the weights have changed)."""
         with self._lock:
