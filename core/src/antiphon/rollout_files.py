@@ -7,6 +7,7 @@ a torn last line is cut off on `resume`. The output itself appears in one step, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -45,7 +46,7 @@ class PartFile:
         self.path = part_path(output)
         self.records: list[Record] = []
         present = self.path.exists()
-        if present and not resume:
+        if present and not resume and self.path.stat().st_size:
             raise OutputError(
                 f"{self.path} holds an unfinished run; go on with --resume, or delete the file to "
                 "begin anew."
@@ -53,7 +54,7 @@ class PartFile:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # Unbuffered: nothing is left to be flushed when the disk is full.
-            self._file: IO[bytes] = self.path.open("r+b" if present else "x+b", buffering=0)  # type: ignore[assignment]
+            self._file: IO[bytes] = self.path.open("r+b" if present else "x+b", buffering=0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
         try:
@@ -94,6 +95,11 @@ class PartFile:
         self._cut()
         return header
 
+    def reload(self) -> None:
+        """Take in what is on disk, after an interruption that may have hit in between."""
+        self.records, self._end = [], 0
+        self._read()
+
     def append_conversation(self, records: Sequence[Record]) -> None:
         """Write a finished conversation; when this returns it is on disk, with all its segments.
 
@@ -123,11 +129,9 @@ class PartFile:
         self._end += len(line) + 1
 
     def _cut(self) -> None:
-        try:
+        # Where that fails too, the torn line stays and is cut off by the next resume.
+        with contextlib.suppress(OSError):
             self._file.truncate(self._end)
-        except OSError:
-            # The torn line stays, and is cut off by the next resume.
-            pass
 
     def close(self, *, remove: bool = False) -> None:
         """Let go of the file; ``remove`` when all it holds is in the output."""
@@ -325,8 +329,8 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
 
 def _pyarrow(path: Path) -> Any:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet
+        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
     except ImportError as error:
         raise OutputError(
             f"{path} is Parquet, which needs pyarrow: run `pip install antiphon[data]`, or choose an "

@@ -105,7 +105,7 @@ def _run(
 
     prompter = Prompter(backend.tokenizer)
     settings = RolloutSettings(options.samples, options.batch_size, options.seed, params)
-    about = {
+    about: dict[str, dict[str, Any]] = {
         "fingerprints": fingerprints(options, backend, prompter),
         "settings": {
             "model": options.model,
@@ -175,6 +175,7 @@ def _sample(
                     part.append_conversation(trajectory.records())
                 progress.finished(finished)
         except KeyboardInterrupt:
+            part.reload()
             return True
     return False
 
@@ -266,7 +267,7 @@ def fingerprints(options: RunOptions, backend: Backend, prompter: Prompter) -> d
     return {
         "template_fingerprint": prompter.template_fingerprint,
         "tokenizer_fingerprint": prompter.tokenizer_fingerprint,
-        "plugins_fingerprint": get_host().fingerprint,
+        "plugins_fingerprint": get_host().fingerprint(),
         "model_fingerprint": _model_fingerprint(options.model, backend),
     }
 

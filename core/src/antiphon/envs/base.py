@@ -309,10 +309,8 @@ class EnvBase:
         act = self.rand_action if policy is None else policy
         steps: list[TensorDictBase] = []
         while True:
-            if break_when_all_done:
-                step = self._step_active(root, act)
-            else:
-                step = self.step(acted(act, root))
+            go = self._step_active if break_when_all_done else self._step_all
+            step = go(root, act)
             steps.append(step)
             if callback is not None:
                 callback(self, step)
@@ -325,6 +323,9 @@ class EnvBase:
                 root = self.maybe_reset(root)
         stacked = lazy_stack(steps, len(self.batch_size))
         return stacked.contiguous() if return_contiguous else stacked
+
+    def _step_all(self, root: TensorDictBase, act: Policy) -> TensorDictBase:
+        return self.step(acted(act, root))
 
     def _step_active(self, root: TensorDictBase, act: Policy) -> TensorDictBase:
         done = cast("torch.Tensor", root.get("done")).reshape(-1)

@@ -62,6 +62,17 @@ class Prompter:
         self.template_kwargs = dict(template_kwargs or {})
         self.role = role
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `antiphon.render` and `antiphon.extend` are called with."""
+        return {
+            "tokenizer": self.tokenizer,
+            "family": self.family,
+            "chat_template": self.chat_template,
+            "tools": self.tools,
+            **self.template_kwargs,
+        }
+
     def begin(self, messages: Sequence[Message]) -> Conversation:
         """Return a conversation that waits for the model's first answer.
 
@@ -70,16 +81,7 @@ class Prompter:
         """
         from antiphon.extension import extend
 
-        prompt = extend(
-            None,
-            list(messages),
-            tokenizer=self.tokenizer,
-            add_generation_prompt=True,
-            family=self.family,
-            chat_template=self.chat_template,
-            tools=self.tools,
-            **self.template_kwargs,
-        )
+        prompt = extend(None, list(messages), add_generation_prompt=True, **self.options)
         return Conversation(tuple(messages), prompt)
 
     def answered(
@@ -99,11 +101,9 @@ class Prompter:
         message["token_ids"] = list(ids)
         if log_probs is not None:
             message["log_probs"] = list(log_probs)
-        return replace(
-            conversation,
-            messages=(*conversation.messages, message),
-            turns=conversation.turns + 1,
-        )
+        # An answer that was not replied to is gone on with: these ids are all of it.
+        before = conversation.messages[: len(conversation.prompt.rendering.messages)]
+        return replace(conversation, messages=(*before, message), turns=conversation.turns + 1)
 
     def proceed(self, conversation: Conversation, replies: Sequence[Message]) -> Conversation:
         """Return the conversation with ``replies`` behind its last answer and a prompt for the next.
@@ -157,7 +157,9 @@ class Prompter:
     def _as_text(self, message: Message) -> Message:
         if not message.get("tool_calls") or message.get("token_ids") is None:
             return message
-        kept = {key: message[key] for key in ("role", "token_ids", "log_probs") if key in message}
+        kept: Message = {
+            key: message[key] for key in ("role", "token_ids", "log_probs") if key in message
+        }
         return {**kept, "content": self._text(message["token_ids"])}
 
     @property
@@ -172,8 +174,6 @@ class Prompter:
     def tokenizer_fingerprint(self) -> str:
         """16 hexadecimal digits of the vocabulary, the added tokens and how text is cut."""
         backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
-        if hasattr(backend, "to_str"):
-            text = backend.to_str()
-        else:
-            text = repr(sorted(self.tokenizer.get_vocab().items()))
+        to_str = getattr(backend, "to_str", None)
+        text = repr(sorted(self.tokenizer.get_vocab().items())) if to_str is None else to_str()
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
