@@ -249,7 +249,13 @@ def _short(value: Any) -> str:
 
 def is_message(item: Any) -> bool:
     """Whether `item` is one message rather than a conversation or a row."""
-    return isinstance(item, Mapping) and ("role" in item or ("from" in item and "value" in item))
+    if not isinstance(item, Mapping):
+        return False
+    return (
+        "role" in item
+        or ("from" in item and "value" in item)
+        or not any(key in item for key in (*_ROW_KEYS, "prompt"))
+    )
 
 
 def row_messages(row: Mapping[str, Any]) -> list[Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -57,10 +58,19 @@ class Template:
 
     @functools.cached_property
     def grammar(self) -> Any:
-        """The grammar that reads the template's renderings, looked up once for a batch."""
+        """The grammar that reads the template's renderings, looked up once for a batch.
+
+        ChatML where nothing says what it is: that is what is rendered then.
+        """
         from antiphon.reading.resolve import resolve_grammar
 
-        return resolve_grammar(self.tokenizer, self.reader)
+        try:
+            return resolve_grammar(self.tokenizer, self.reader)
+        except FamilyNotFound:
+            if self.reader is not None or getattr(self.tokenizer, "chat_template", None):
+                raise
+            warnings.warn("No chat template was given or found; ChatML is read.", stacklevel=2)
+            return resolve_grammar(self.tokenizer, "chatml")
 
     def render(
         self, messages: Sequence[Message], add_generation_prompt: bool, continues: bool = False

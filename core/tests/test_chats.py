@@ -1,0 +1,188 @@
+"""Messages in and out, without tensors."""
+
+from __future__ import annotations
+
+import pytest
+from antiphon.chats import map_chats, openai_messages, stored_call, stored_message
+from antiphon.errors import InvalidMessage
+
+
+def test_a_plain_message_keeps_role_and_content() -> None:
+    assert stored_message({"role": "user", "content": "hi"}) == {
+        "role": "user",
+        "content": "hi",
+        "is_complete": True,
+    }
+
+
+def test_keys_whose_value_is_none_are_as_good_as_absent() -> None:
+    message = {"role": "user", "content": "hi", "tool_calls": None, "name": None, "weight": None}
+    assert stored_message(message) == stored_message({"role": "user", "content": "hi"})
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content", "thinking"])
+def test_reasoning_has_several_names(key: str) -> None:
+    assert stored_message({"role": "assistant", "content": "4", key: "2+2"})["reasoning"] == "2+2"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "f", "arguments": {"x": 1}},
+        {"name": "f", "arguments": '{"x": 1}'},
+        {"name": "f", "parameters": {"x": 1}},
+        {"function": {"name": "f", "arguments": {"x": 1}}},
+        {"type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}, "id": None},
+        {"function": {"name": "f", "arguments": {"x": 1}}, "status": "ok"},
+    ],
+)
+def test_every_form_of_a_call_becomes_the_openai_form(call: dict[str, object]) -> None:
+    assert stored_call(call) == {
+        "type": "function",
+        "function": {"name": "f", "arguments": {"x": 1}},
+    }
+
+
+@pytest.mark.parametrize("arguments", ["[1]", "not json", '"text"', "{", ""])
+def test_arguments_that_are_no_json_object_stay_raw(arguments: str) -> None:
+    assert stored_call({"name": "f", "arguments": arguments})["function"]["arguments"] == arguments
+
+
+def test_a_call_keeps_its_id_and_what_is_wrong_with_it() -> None:
+    call = {
+        "id": "call_1",
+        "function": {"name": "f", "arguments": "{"},
+        "status": "malformed",
+        "raw": "f({",
+    }
+    assert stored_call(call) == {
+        "type": "function",
+        "id": "call_1",
+        "function": {"name": "f", "arguments": "{"},
+        "status": "malformed",
+        "raw": "f({",
+    }
+
+
+def test_the_older_function_call_is_a_tool_call() -> None:
+    message = {
+        "role": "assistant",
+        "content": None,
+        "function_call": {"name": "f", "arguments": "{}"},
+    }
+    assert stored_message(message)["tool_calls"][0]["function"] == {"name": "f", "arguments": {}}
+
+
+def test_unknown_keys_are_kept_and_handed_out_again() -> None:
+    message = {"role": "user", "content": "hi", "prefix": True}
+    assert openai_messages([stored_message(message)]) == [message]
+
+
+def test_parts_lose_the_none_values_that_columns_fill_in() -> None:
+    parts = [
+        {"type": "text", "text": "a", "image": None},
+        {"type": "image", "image": "u", "text": None},
+        "b",
+    ]
+    assert stored_message({"role": "user", "content": parts})["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "image", "image": "u"},
+        {"type": "text", "text": "b"},
+    ]
+
+
+def test_sharegpt_turns_are_messages() -> None:
+    turns = [
+        {"from": "system", "value": "s"},
+        {"from": "human", "value": "q"},
+        {"from": "gpt", "value": "a"},
+        {"from": "function_call", "value": '{"name": "f", "arguments": {"x": 1}}'},
+        {"from": "observation", "value": "r"},
+    ]
+    messages = openai_messages(stored_message(turn) for turn in turns)
+    assert [message["role"] for message in messages] == [
+        "system",
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+    ]
+    assert messages[3]["tool_calls"][0]["function"]["arguments"] == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {
+            "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}],
+            "id": 7,
+        },
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+        {"prompt": "q", "completion": "a"},
+        {
+            "prompt": [{"role": "user", "content": "q"}],
+            "completion": [{"role": "assistant", "content": "a"}],
+        },
+    ],
+)
+def test_rows_of_data_sets_are_conversations(row: dict[str, object]) -> None:
+    messages, depth = map_chats(row, openai_messages)
+    assert depth == 0
+    assert messages == [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+def test_one_tool_message_with_several_responses_becomes_one_for_each() -> None:
+    stored = stored_message({"role": "tool", "content": None, "tool_responses": ["1", {"x": 2}]})
+    assert openai_messages([stored]) == [
+        {"role": "tool", "content": "1"},
+        {"role": "tool", "content": '{"x": 2}'},
+    ]
+
+
+def test_a_cut_off_message_says_so_and_a_whole_one_does_not() -> None:
+    stored = [
+        stored_message({"role": "assistant", "content": "a", "is_complete": c})
+        for c in (False, True)
+    ]
+    assert openai_messages(stored) == [
+        {"role": "assistant", "content": "a", "is_complete": False},
+        {"role": "assistant", "content": "a"},
+    ]
+
+
+def test_placeholders_do_not_come_out() -> None:
+    assert openai_messages([stored_message({"role": "<none>"})]) == []
+
+
+@pytest.mark.parametrize(
+    ("chats", "said"),
+    [
+        (
+            [
+                [{"role": "user", "content": "a"}],
+                [{"role": "user", "content": "a"}, {"role": "user"}],
+            ],
+            "conversation 1: message 1",
+        ),
+        ([{"role": "user", "content": "a"}, "b"], "message 1: a message must be a mapping"),
+        ([[{"role": None, "content": "a"}]], "conversation 0: message 0: a message needs a role"),
+        ([[{"role": "user", "content": 3}]], "content must be a string or a list of parts"),
+        ([[{"role": "user", "content": "a", "name": 3}]], "name must be a string"),
+        (
+            [[{"role": "assistant", "content": "", "tool_calls": [{"arguments": {}}]}]],
+            "needs the name",
+        ),
+        ([[{"role": "assistant", "content": "", "tool_calls": "f()"}]], "must be a list of calls"),
+        ([{"messages": None, "text": "x"}], "conversation 0: the row has none of messages"),
+        ([[{"from": "martian", "value": "x"}]], "unknown speaker 'martian'"),
+        ("text", "expected a list"),
+        ({"role": "user", "content": "x"}, "got one message"),
+        (
+            [[{"role": "user", "content": "a"}], [[{"role": "user", "content": "a"}]]],
+            "different depths",
+        ),
+    ],
+)
+def test_bad_input_is_named(chats: object, said: str) -> None:
+    with pytest.raises(InvalidMessage, match=said.replace("(", r"\(")):
+        map_chats(chats, list)
