@@ -34,7 +34,7 @@ from antiphon.reading.scan import (
 _NO_ARGUMENTS = "the call's name is not followed by its arguments"
 _SYMBOL = re.compile("[\ud800-\udfff]")
 _CALL_HEAD = re.compile(r"\[?\s*[^\W\d][\w.\-]*\(")
-_INDEXED = re.compile(r"(.+?)(?::\d+)?\Z", re.DOTALL)
+_INDEXED = re.compile(r"(.+):\d+\Z", re.DOTALL)
 
 
 @dataclass
@@ -377,8 +377,10 @@ def _read_named(
             at = end
         if form.named_by_id:
             progress.id = label
-            found_name = _INDEXED.match(label)
-            label = found_name.group(1) if found_name else label
+            indexed = _INDEXED.match(label)
+            if indexed is None:
+                raise Invalid("the call's id does not name a tool")
+            label = indexed.group(1)
         progress.name = _checked_name(call, label)
         progress.pos = at
     at = skip_white(text, progress.pos)

@@ -193,6 +193,10 @@ class Splitter:
                     options += self._other_ends(form.closer, after)
         finals = [re.escape(self.compiled.convert(final)) for final in form.form.finals]
         options = [rf"{closer}{final}\Z" for final in finals if closer or final] + options
+        options += [rf"{final}\Z" for final in finals if len(final.strip()) > _SHORT]
+        for other in map(re.escape, map(self.compiled.convert, form.form.other_closers)):
+            options += [rf"{other}{final}\Z" for final in finals]
+            options.append(other + after)
         if not closer or (role == "assistant" and not isinstance(form.closer, str)):
             if following:
                 options.append(f"(?={following})")

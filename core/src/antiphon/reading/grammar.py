@@ -93,6 +93,7 @@ class RoleForm:
             for reading; it tells which messages the dialect can express.
         unclosed: Before this form the turn before has no closer: the opener stands in its place.
         finals: Texts that may stand after the closer at the end of a rendering.
+        other_closers: What may stand in the closer's place (Command A ends a turn of calls without its text's marker).
     """
 
     role: str
@@ -109,6 +110,7 @@ class RoleForm:
     trims: Literal["", "left", "right", "both"] = ""
     unclosed: bool = False
     finals: tuple[str, ...] = ()
+    other_closers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

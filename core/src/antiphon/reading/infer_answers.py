@@ -77,7 +77,8 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     )
     roles: tuple[RoleForm, ...] = grammar.roles
     if base not in openers:
-        roles += (RoleForm("assistant", base, turns.closers.get("a", ""), after=("user",)),)
+        like = next(form for form in roles if form.role == "assistant")
+        roles += (replace(like, opener=base, after=("user",), unclosed=False),)
     reasoning = ReasoningForm(
         opener, after, opened=_opened(opener.strip(WHITE), prompts), empty=empty
     )

@@ -151,6 +151,8 @@ class _Calls:
         self.turns = turns
         self.closer = turns.closers.get("a", "")
         self.header = ""
+        self.short_header = ""
+        self.other_closer = ""
 
     def infer(self) -> Grammar:
         shown = self.shown
@@ -176,7 +178,8 @@ class _Calls:
         if behind is not None:
             shared = common_prefix([shared, behind])
         post, is_closed = self._without_closer(shared)
-        form = self._layout(form, body[:start], post)
+        final = after[len(shared) :]
+        form = self._layout(form, body[:start], post, final)
         lead = self._lead(body[:start])
         form = replace(form, lead=lead) if lead is not None else form
         if not (form.block_opener + form.opener).strip(WHITE):
@@ -184,33 +187,55 @@ class _Calls:
                 raise _Unreadable("nothing marks the beginning of a call")
             form = replace(form, bare=True, block_opener="", opener="")
         grammar = replace(self.grammar, calls=(form,))
-        final = after[len(shared) :]
-        if final:
-            roles = tuple(
-                replace(item, finals=(*item.finals, final)) if item.role == "assistant" else item
-                for item in grammar.roles
-            )
-            grammar = replace(grammar, roles=roles)
+        grammar = self._with_endings(grammar, final)
         if before_tool is None or further is None:
             return grammar
         opener = before_tool[len(shared) :]
         return self._results(grammar, body[:end] + shared, opener, is_closed)
+
+    def _with_endings(self, grammar: Grammar, final: str) -> Grammar:
+        """Add the ways in which turns with calls begin and end."""
+        roles: list[RoleForm] = []
+        for item in grammar.roles:
+            if item.role == "assistant":
+                finals = (*item.finals, final) if final else item.finals
+                others = (self.other_closer,) if self.other_closer else ()
+                item = replace(item, finals=finals, other_closers=others)
+            roles.append(item)
+        known = {item.opener for item in roles if item.role == "assistant"}
+        if self.short_header and self.short_header not in known:
+            like = next(item for item in roles if item.role == "assistant")
+            roles.append(replace(like, opener=self.short_header, after=("user",), unclosed=False))
+        return replace(grammar, roles=tuple(roles))
 
     def _header(self, tail: str) -> str:
         """Return what stands before the answer's body."""
         closer = self.turns.closers.get("u", "")
         if not tail.startswith(closer):
             raise _Unreadable("the turn before a call is not closed as others are")
-        openers = [
+        rest = tail[len(closer) :]
+        openers = self._openers()
+        fitting = [opener for opener in openers if rest.startswith(opener)]
+        if not fitting:
+            # An answer with calls may have a shorter header: gpt-oss names the tool in it.
+            shared = max((common_prefix([rest, item]) for item in openers), key=len, default="")
+            shared = whole_markers(shared, [rest, *openers])
+            if not MARKER.search(shared):
+                raise _Unreadable("an answer with calls begins unlike others")
+            self.short_header = shared
+            fitting = [shared]
+        return closer + max(fitting, key=len)
+
+    def _openers(self) -> list[str]:
+        """Return the literals that open an answer after a question."""
+        found = [
             form.opener
             for form in self.grammar.forms("assistant")
             if isinstance(form.opener, str) and (form.after is None or "user" in form.after)
         ]
-        rest = tail[len(closer) :]
-        fitting = [opener for opener in openers if rest.startswith(opener)]
-        if not fitting:
-            raise _Unreadable("an answer with calls begins unlike others")
-        return closer + max(fitting, key=len)
+        if self.short_header and self.short_header not in found:
+            found.append(self.short_header)
+        return sorted(set(found), key=len, reverse=True)
 
     def _without_closer(self, text: str) -> tuple[str, bool]:
         """Take the turn's closer off the end of what follows a call."""
@@ -220,6 +245,10 @@ class _Calls:
         bare = closer.rstrip(WHITE)
         if bare and text.rstrip(WHITE).endswith(bare):
             return text.rstrip(WHITE)[: -len(bare)], True
+        shared = whole_start(common_suffix([text, closer]), [text, closer])
+        if MARKER.search(shared) and shared != text:
+            self.other_closer = shared
+            return text[: len(text) - len(shared)], True
         return text, not closer
 
     # The call itself
@@ -262,7 +291,7 @@ class _Calls:
     def _named_start(body: str, name: int) -> int:
         return name - len("functions.") if body[:name].endswith("functions.") else name
 
-    def _layout(self, form: CallForm, before: str, after: str) -> CallForm:
+    def _layout(self, form: CallForm, before: str, after: str, final: str) -> CallForm:
         """Tell what stands around each call from what stands around all of them."""
         if self.shown.ids[0] in before or self.shown.ids[0] in after:
             raise _Unreadable("the call's id stands outside of it")
@@ -286,7 +315,7 @@ class _Calls:
             opener = opener[len(opener) + len(closer) - len(between) :]
         if self.shown.ids[0] in between:
             raise _Unreadable("the call's id stands outside of it")
-        behind = self._without_closer(body[second[1] :])[0]
+        behind = self._without_closer(body[second[1] :].removesuffix(final))[0]
         return replace(
             form,
             block_opener=ahead[: first[0] - len(opener)],
@@ -325,7 +354,7 @@ class _Calls:
             return None
         lead = rest[:at]
         if lead.strip(WHITE):
-            raise _Unreadable("text of the template stands between content and calls")
+            return None  # the content stands in a part of its own
         return lead
 
     # Results
@@ -339,7 +368,7 @@ class _Calls:
             opener: What opens a result after it.
             is_closed: Whether the answer's turn was closed before it.
         """
-        shown, turns = self.shown, self.turns
+        shown = self.shown
         one, two, answer, user = "Tolwq2x", "Tolwq3x", word("a", 4), word("u", 5)
         quote = self._is_quoted(one)
         replied = {"role": "assistant", "content": answer}
@@ -384,12 +413,8 @@ class _Calls:
             for literal in literals:
                 # The same text before an answer and a question is the answer's.
                 if role == "assistant" or literal not in following_roles["assistant"]:
-                    ending = turns.closers.get(role[0], "")
-                    roles.append(
-                        RoleForm(
-                            role, literal, ending, after=("tool",), finals=turns.finals(role[0])
-                        )
-                    )
+                    like = next((item for item in roles if item.role == role), RoleForm(role, ""))
+                    roles.append(replace(like, opener=literal, after=("tool",), unclosed=False))
         for literal_or_slots, places in openers.items():
             roles.append(
                 RoleForm(
@@ -428,15 +453,7 @@ class _Calls:
 
     def _variants(self, literals: list[str]) -> list[str]:
         """Return an answer's openers after results, in each variant that it has after a question."""
-        openers = sorted(
-            {
-                form.opener
-                for form in self.grammar.forms("assistant")
-                if isinstance(form.opener, str) and (form.after is None or "user" in form.after)
-            },
-            key=len,
-            reverse=True,
-        )
+        openers = self._openers()
         made = list(literals)
         for literal in literals:
             fitting = next((item for item in openers if item and literal.endswith(item)), None)

@@ -211,6 +211,9 @@ def without_dropped(found: list[Message], given: list[Message]) -> list[Message]
         calls, wanted = plain_calls(one), plain_calls(two)
         if calls != wanted and calls == wanted[: len(calls)]:
             two = {**two, "tool_calls": two["tool_calls"][: len(calls)]}
+        if one.get("reasoning_content") and one["reasoning_content"] == two.get("content"):
+            # What is said beside a call is thinking in some formats.
+            two = {**two, "content": one.get("content")}
         made.append(two)
     return made + given[len(found) :]
 
