@@ -20,6 +20,7 @@ from antiphon.reading.literals import (
     decode_unescaped_call,
     loose_calls,
     python_call,
+    python_value,
 )
 from antiphon.reading.scan import (
     WHITE,
@@ -388,6 +389,12 @@ def _read_named(
         return MORE
     if form.values == "braces":
         read_value = braces_value(text, at, form.quote)
+        if read_value is None:
+            return MORE
+        value, end = spelled_out(call, read_value[0]), read_value[1]
+        argument_text = None
+    elif form.values == "python" and text[at] == "{":
+        read_value = python_value(text, at)
         if read_value is None:
             return MORE
         value, end = spelled_out(call, read_value[0]), read_value[1]

@@ -510,7 +510,8 @@ class Splitter:
 def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> dict[str, Any]:
     """Make the message of an assistant's turn in a whole conversation.
 
-    What looked like a call and was none is content here: only so it comes back when rendered.
+    What looked like a call and was none is content here, since only so it comes back when rendered;
+    ``unparsed_calls`` says so.
     """
     as_text = grammar.arguments == "string"
     calls = [
@@ -530,6 +531,9 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
         message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = calls
+    broken = [call_dict(call) for call in machine.calls if call.status != "ok"]
+    if broken:
+        message["unparsed_calls"] = broken
     return message
 
 
@@ -541,7 +545,7 @@ def _content_with_broken(machine: Machine) -> str:
     started = not machine.reasoning
     for piece in machine.pieces:
         if piece.kind == "reasoning":
-            between = ""
+            between, started = "", False
         elif piece.kind == "format":
             between += piece.text if started else ""
             started = True

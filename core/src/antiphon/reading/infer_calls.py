@@ -6,10 +6,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm, Slot
+from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm, Slot, ValueForm
 from antiphon.reading.infer_check import calls_problem
 from antiphon.reading.infer_params import bracket_form, param_form
-from antiphon.reading.infer_turns import MARKER, THINKING, Turns, whole_markers, whole_start
+from antiphon.reading.infer_turns import (
+    MARKER,
+    THINKING,
+    Turns,
+    lead_of,
+    whole_markers,
+    whole_start,
+)
 from antiphon.reading.probing import (
     TOOLS,
     Message,
@@ -18,11 +25,12 @@ from antiphon.reading.probing import (
     common_suffix,
     word,
 )
-from antiphon.reading.scan import WHITE, decode_json_at
+from antiphon.reading.literals import python_value
+from antiphon.reading.scan import WHITE, Invalid, decode_json_at
 
 NAME, OTHER = "kalwq", "lomwq"
 ARGUMENTS: dict[str, Any] = {"aqx": "Valwq one", "nqx": 7391, "bqx": True}
-OTHER_ARGUMENTS: dict[str, Any] = {"aqx": "Wexwq two", "nqx": 8402, "bqx": False}
+OTHER_ARGUMENTS: dict[str, Any] = {"aqx": "Wexwq two", "nqx": 8402, "bqx": True}
 IDS = ("call00001", "call00002")
 NAMED_IDS = (f"functions.{NAME}:0", f"functions.{OTHER}:1")
 _SOLID = 6
@@ -152,6 +160,7 @@ class _Calls:
         self.closer = turns.closers.get("a", "")
         self.header = ""
         self.short_header = ""
+        self.has_short_header = False
         self.other_closer = ""
 
     def infer(self) -> Grammar:
@@ -203,7 +212,7 @@ class _Calls:
                 item = replace(item, finals=finals, other_closers=others)
             roles.append(item)
         known = {item.opener for item in roles if item.role == "assistant"}
-        if self.short_header and self.short_header not in known:
+        if self.has_short_header and self.short_header not in known:
             like = next(item for item in roles if item.role == "assistant")
             roles.append(replace(like, opener=self.short_header, after=("user",), unclosed=False))
         return replace(grammar, roles=tuple(roles))
@@ -220,9 +229,12 @@ class _Calls:
             # An answer with calls may have a shorter header: gpt-oss names the tool in it.
             shared = max((common_prefix([rest, item]) for item in openers), key=len, default="")
             shared = whole_markers(shared, [rest, *openers])
-            if not MARKER.search(shared):
+            if not MARKER.search(shared) and not (
+                not shared.strip(WHITE) and MARKER.search(closer)
+            ):
                 raise _Unreadable("an answer with calls begins unlike others")
             self.short_header = shared
+            self.has_short_header = True
             fitting = [shared]
         return closer + max(fitting, key=len)
 
@@ -233,7 +245,7 @@ class _Calls:
             for form in self.grammar.forms("assistant")
             if isinstance(form.opener, str) and (form.after is None or "user" in form.after)
         ]
-        if self.short_header and self.short_header not in found:
+        if self.has_short_header and self.short_header not in found:
             found.append(self.short_header)
         return sorted(set(found), key=len, reverse=True)
 
@@ -244,12 +256,26 @@ class _Calls:
             return text[: len(text) - len(closer)], True
         bare = closer.rstrip(WHITE)
         if bare and text.rstrip(WHITE).endswith(bare):
+            self.other_closer = bare
             return text.rstrip(WHITE)[: -len(bare)], True
         shared = whole_start(common_suffix([text, closer]), [text, closer])
         if MARKER.search(shared) and shared != text:
             self.other_closer = shared
             return text[: len(text) - len(shared)], True
+        for token in self._end_tokens():
+            if not closer and text.rstrip(WHITE).endswith(token) and text.strip(WHITE) != token:
+                self.other_closer = text[text.rindex(token) :]
+                return text[: text.rindex(token)], True
         return text, not closer
+
+    def _end_tokens(self) -> list[str]:
+        """Return the tokens that may end a turn which usually has no closer."""
+        found = list(self.grammar.end_tokens)
+        for (before, _), texts in self.turns.between.items():
+            if before == "a":
+                marks = [MARKER.match(lead_of(text).lstrip(WHITE)) for text in texts]
+                found += [mark.group() for mark in marks if mark is not None]
+        return found
 
     # The call itself
 
@@ -263,8 +289,9 @@ class _Calls:
             raise _Unreadable("the name is not printed")
         arguments = _find_arguments(body, name + len(NAME), ARGUMENTS)
         if arguments is not None:
-            start, end = arguments
-            return self._named(body, name, start), self._named_start(body, name), end
+            start, end, values = arguments
+            form = replace(self._named(body, name, start), values=values)
+            return form, name - len(form.name_prefix), end
         made = bracket_form(body, name, NAME, ARGUMENTS)
         if made is not None:
             return made
@@ -286,10 +313,6 @@ class _Calls:
         if NAME in between:
             raise _Unreadable("the name is printed twice")
         return CallForm("named", name_closer=between)
-
-    @staticmethod
-    def _named_start(body: str, name: int) -> int:
-        return name - len("functions.") if body[:name].endswith("functions.") else name
 
     def _layout(self, form: CallForm, before: str, after: str, final: str) -> CallForm:
         """Tell what stands around each call from what stands around all of them."""
@@ -407,6 +430,7 @@ class _Calls:
                 openers.setdefault(self._slots(rest), []).extend(places)
             elif role and rest not in following_roles[role]:
                 following_roles[role].append(rest)
+        ending = self._ending(core, one, answer, user)
         following_roles["assistant"] = self._variants(following_roles["assistant"])
         roles = list(grammar.roles)
         for role, literals in following_roles.items():
@@ -414,6 +438,8 @@ class _Calls:
                 # The same text before an answer and a question is the answer's.
                 if role == "assistant" or literal not in following_roles["assistant"]:
                     like = next((item for item in roles if item.role == role), RoleForm(role, ""))
+                    if role == "assistant" and ending is not None:
+                        like = replace(like, closer=ending)
                     roles.append(replace(like, opener=literal, after=("tool",), unclosed=False))
         for literal_or_slots, places in openers.items():
             roles.append(
@@ -428,6 +454,20 @@ class _Calls:
                 )
             )
         return replace(grammar, roles=tuple(roles))
+
+    def _ending(self, core: str, one: str, answer: str, user: str) -> str | None:
+        """Return what closes an answer after results, where that is not what closes others."""
+        replied = {"role": "assistant", "content": answer}
+        asked = {"role": "user", "content": user}
+        texts = []
+        for messages in ([replied], [replied, asked]):
+            rest = self._behind(core, [self.shown.result(0, one), *messages], one)
+            if rest is None or rest.count(answer) != 1:
+                return None
+            texts.append(rest.partition(answer)[2].partition(user)[0])
+        if self.closer and all(text.startswith(self.closer) for text in texts):
+            return None
+        return whole_markers(common_prefix(texts), texts) or None
 
     def _behind(self, core: str, messages: list[Message], one: str) -> str | None:
         """Return what stands behind a result's word in a rendering, if the call is as expected."""
@@ -511,7 +551,7 @@ def _core(
     at = body.find(name, pos)
     if at < 0:
         return None
-    if form.style == "named" and form.values == "json":
+    if form.style == "named" and form.values != "braces":
         span = _find_arguments(body, at + len(name), arguments)
         if span is None:
             return None
@@ -569,10 +609,18 @@ def _find_json(
     return None
 
 
-def _find_arguments(body: str, pos: int, arguments: dict[str, Any]) -> tuple[int, int] | None:
-    """Find the arguments as one JSON object after a name."""
+def _find_arguments(
+    body: str, pos: int, arguments: dict[str, Any]
+) -> tuple[int, int, ValueForm] | None:
+    """Find the arguments as one JSON object, or a Python one, after a name."""
     for found in re.compile(r"\{").finditer(body, pos):
         read = decode_json_at(body, found.start())
         if read is not None and read[0] == arguments:
-            return found.start(), read[1]
+            return found.start(), read[1], "json"
+        try:
+            literal = python_value(body, found.start())
+        except Invalid:
+            continue
+        if literal is not None and literal[0] == arguments:
+            return found.start(), literal[1], "python"
     return None
