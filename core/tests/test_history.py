@@ -447,7 +447,6 @@ def test_reading_does_not_unfold() -> None:
         history.role,
         history.to_chats(),
         history.clone(),
-        history.to("cpu"),
         history[:, :1],
         list(history.keys()),
     )
