@@ -62,6 +62,17 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
         if section:
             content = ContentForm(section)
             after = after.removesuffix(section)
+    sections = [item[len(base) :] for item in openers if item.startswith(base)]
+    for section in sections:
+        if (
+            content is None
+            and MARKER.search(section)
+            and after.endswith(section)
+            and after != section
+        ):
+            # The content has a marker of its own, which calls do without.
+            content = ContentForm(section)
+            after = after.removesuffix(section)
     opener = before[len(base) :]
     if not opener.strip(WHITE) or not after.strip(WHITE):
         return grammar

@@ -196,18 +196,21 @@ class _Calls:
                 raise _Unreadable("nothing marks the beginning of a call")
             form = replace(form, bare=True, block_opener="", opener="")
         grammar = replace(self.grammar, calls=(form,))
-        grammar = self._with_endings(grammar, final)
+        prompted = shown.render(shown.answer(), prompt=True) or ""
+        whole = tail[: len(self.header) + end] + shared
+        asking = prompted[len(whole) :] if prompted.startswith(whole) else ""
+        grammar = self._with_endings(grammar, [text for text in (final, asking) if text])
         if before_tool is None or further is None:
             return grammar
         opener = before_tool[len(shared) :]
         return self._results(grammar, body[:end] + shared, opener, is_closed)
 
-    def _with_endings(self, grammar: Grammar, final: str) -> Grammar:
+    def _with_endings(self, grammar: Grammar, endings: list[str]) -> Grammar:
         """Add the ways in which turns with calls begin and end."""
         roles: list[RoleForm] = []
         for item in grammar.roles:
             if item.role == "assistant":
-                finals = (*item.finals, final) if final else item.finals
+                finals = tuple(dict.fromkeys((*endings, *item.finals)))
                 others = (self.other_closer,) if self.other_closer else ()
                 item = replace(item, finals=finals, other_closers=others)
             roles.append(item)
@@ -263,7 +266,7 @@ class _Calls:
             self.other_closer = shared
             return text[: len(text) - len(shared)], True
         for token in self._end_tokens():
-            if not closer and text.rstrip(WHITE).endswith(token) and text.strip(WHITE) != token:
+            if not closer and text.rstrip(WHITE).endswith(token):
                 self.other_closer = text[text.rindex(token) :]
                 return text[: text.rindex(token)], True
         return text, not closer
