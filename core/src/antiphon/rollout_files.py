@@ -329,8 +329,8 @@ def _unwritable(path: Path, error: OSError) -> OutputError:
 
 def _pyarrow(path: Path) -> Any:
     try:
-        import pyarrow as pa  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
+        import pyarrow as pa
+        import pyarrow.parquet
     except ImportError as error:
         raise OutputError(
             f"{path} is Parquet, which needs pyarrow: run `pip install antiphon[data]`, or choose an "

@@ -206,7 +206,7 @@ class LLMHashingEnv(EnvBase):
                     if tokens.ndim > 1
                     else self.tokenizer.decode(tokens.tolist())
                 )
-            state.set(self.text_key, text if isinstance(text, str) else NonTensorStack(*text))
+            state[self.text_key] = text if isinstance(text, str) else NonTensorStack(*text)
         return state
 
 

@@ -33,7 +33,7 @@ def read_problems(
     """
     rows: list[Row] = []
     faults: list[tuple[int, str]] = []
-    for number, row in _numbered_rows(path):
+    for number, row in numbered_rows(path):
         fault = row if isinstance(row, str) else _row_fault(row, question_key, answer_key)
         if fault is None:
             rows.append(dict(row))  # type: ignore[arg-type]
@@ -52,7 +52,7 @@ def read_problems(
     return rows
 
 
-def _numbered_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
+def numbered_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any] | str]]:
     """Yield each row with its number, or what is wrong with it."""
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
@@ -83,8 +83,8 @@ def _parsed(line: bytes) -> Mapping[str, Any] | str:
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        import pyarrow as pa  # type: ignore[import-untyped]
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError as error:
         raise InvalidData(
             f"Reading {path} needs pyarrow, which is not installed; run "

@@ -8,7 +8,6 @@ from typing import Any
 _EXPORTS = {
     "GSM8KEnv": "antiphon_gsm8k.env",
     "GSM8KReward": "antiphon_gsm8k.reward",
-    "GSM8KRewardParser": "antiphon_gsm8k.transform",
     "GSM8KTask": "antiphon_gsm8k.reward",
     "SYSTEM_PROMPT": "antiphon_gsm8k.reward",
 }
