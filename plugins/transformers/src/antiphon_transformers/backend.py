@@ -236,9 +236,7 @@ class TransformersBackend:
         stops = Stops(params, self.end_ids, self._decode)
         extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
         if extra or params.num_beams > 1 or not self.forward.incremental:
-            answers = library_generate(
-                self.model, self.tokenizer, batch.rows, seeds, limits, params, stops, extra
-            )
+            answers = library_generate(self.model, batch.rows, seeds, limits, params, stops, extra)
             self._rescore(prompts, answers, params)
         else:
             answers = Decoding(

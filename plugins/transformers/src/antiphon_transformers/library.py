@@ -12,8 +12,13 @@ from typing import Any
 import torch
 from antiphon.errors import InvalidParameter
 from antiphon.sampling import SamplingParams
-from antiphon.scoring import pad_rows
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.decoding import Answer
@@ -49,39 +54,55 @@ IGNORED_PARAMETERS = frozenset(
 )
 
 
+# No id is negative; None would mean the model's own end tokens.
+_NEVER = [-1]
+
+
 class _Chooser(LogitsProcessor):
     """Leaves one id per row: the one that our own sampling takes."""
 
-    def __init__(self, params: SamplingParams, seeds: list[int], lengths: list[int]) -> None:
-        self._params, self._seeds = params, seeds
-        self._lengths = lengths
+    def __init__(self, params: SamplingParams, stops: Stops, seeds: list[int], length: int) -> None:
+        self._params, self._ends = params, sorted(stops.ends)
+        self._seeds, self._length = seeds, length
         self._random: Randomness | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return scores that are -inf everywhere but at the chosen id."""
         params, device = self._params, scores.device
-        width = max(self._lengths)
-        lengths = torch.as_tensor(self._lengths, device=device)
         if self._random is None:
             self._random = Randomness(self._seeds, device)
-        columns = torch.arange(input_ids.shape[1], device=device)
-        real = columns >= (width - lengths)[:, None]
-        seen = counts = None
+        seen = counts = barred = None
         if params.repetition_penalty != 1.0:
             seen = torch.zeros(scores.shape, dtype=torch.bool, device=device)
-            row, column = real.nonzero(as_tuple=True)
-            seen[row, input_ids[row, column]] = True
+            seen.scatter_(1, input_ids, True)
+        answer = input_ids[:, self._length :]
         if params.presence_penalty or params.frequency_penalty:
             counts = torch.zeros(scores.shape, device=device)
-            answer = input_ids[:, width:]
             counts.scatter_add_(1, answer, torch.ones(answer.shape, device=device))
-        ids = choose(scores.float(), params, self._random.next(), seen, counts)
+        if answer.shape[1] < params.min_new_tokens:
+            barred = torch.tensor(self._ends, dtype=torch.long, device=device)
+        ids = choose(scores.float(), params, self._random.next(), seen, counts, barred)
         return torch.full_like(scores, -torch.inf).scatter_(1, ids[:, None], 0.0)
+
+
+class _Ended(StoppingCriteria):
+    """Ends each row where it would have ended in our own loop."""
+
+    def __init__(self, stops: Stops, limits: list[int], length: int) -> None:
+        self._stops, self._limits, self._length = stops, limits, length
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+        """Return which rows are done."""
+        answers = input_ids[:, self._length :].tolist()
+        done = [
+            self._stops.check(answer, limit) is not None
+            for answer, limit in zip(answers, self._limits, strict=True)
+        ]
+        return torch.tensor(done, device=input_ids.device)
 
 
 def library_generate(
     model: Any,
-    tokenizer: Any,
     prompts: list[list[int]],
     seeds: list[int],
     limits: list[int],
@@ -91,9 +112,10 @@ def library_generate(
 ) -> list[Answer]:
     """Return one answer per prompt and sample, without log-probs.
 
+    transformers' own processors look at the ids of the padding too, so only prompts of one length share a batch.
+
     Args:
         model: The model.
-        tokenizer: Needed by transformers where there are stop strings.
         prompts: One list of ids per prompt.
         seeds: One per prompt and sample.
         limits: Most new tokens, one per prompt and sample.
@@ -101,40 +123,71 @@ def library_generate(
         stops: Where answers end.
         extra: Parameters of ``model.generate``.
     """
+    n = params.num_return_sequences
+    answers: list[Answer | None] = [None] * len(limits)
+    for length in sorted({len(prompt) for prompt in prompts}):
+        members = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
+        rows = [i * n + j for i in members for j in range(n)]
+        made = _generate(
+            model,
+            [prompts[i] for i in members],
+            [seeds[row] for row in rows],
+            [limits[row] for row in rows],
+            params,
+            stops,
+            extra,
+        )
+        for row, answer in zip(rows, made, strict=True):
+            answers[row] = answer
+    return [answer for answer in answers if answer is not None]
+
+
+def _generate(
+    model: Any,
+    prompts: list[list[int]],
+    seeds: list[int],
+    limits: list[int],
+    params: SamplingParams,
+    stops: Stops,
+    extra: dict[str, Any],
+) -> list[Answer]:
     n, beams = params.num_return_sequences, params.num_beams
     if beams > 1 and params.do_sample:
         raise InvalidParameter(
             "Beam search is greedy here; pass do_sample=False (or temperature=0) together with num_beams."
         )
-    device = model.get_input_embeddings().weight.device
-    ids, mask = (t.to(device) for t in pad_rows(prompts, side="left"))
-    ends = sorted(stops.ends) or None
+    ids = torch.tensor(prompts, device=model.get_input_embeddings().weight.device)
+    ends = sorted(stops.ends)
     settings: dict[str, Any] = {name: _thaw(value) for name, value in extra.items()}
+    options: dict[str, Any] = {}
     if beams > 1:
+        # A beam is scored when it ends, so here transformers itself must know the end tokens.
         settings |= {
             "length_penalty": params.length_penalty,
             "early_stopping": params.early_stopping,
+            "repetition_penalty": params.repetition_penalty,
+            "min_new_tokens": params.min_new_tokens or None if ends else None,
+            "num_return_sequences": n,
+            "eos_token_id": ends or _NEVER,
         }
-        settings |= {"repetition_penalty": params.repetition_penalty}
+    else:
+        ids = ids.repeat_interleave(n, 0)
+        length = ids.shape[1]
+        settings["eos_token_id"] = _NEVER
+        chooser = _Chooser(params, stops, seeds, length)
+        options["logits_processor"] = LogitsProcessorList([chooser])
+        options["stopping_criteria"] = StoppingCriteriaList([_Ended(stops, limits, length)])
     config = GenerationConfig(  # type: ignore[no-untyped-call]
         max_new_tokens=max(limits),
-        min_new_tokens=params.min_new_tokens or None,
         do_sample=False,
-        num_return_sequences=n if beams > 1 else 1,
         num_beams=beams,
-        eos_token_id=ends,
         pad_token_id=ends[0] if ends else 0,
         **settings,
     )
-    options: dict[str, Any] = {}
-    if params.stop_sequences:
-        options |= {"stop_strings": list(params.stop_sequences), "tokenizer": tokenizer}
-    if beams == 1:
-        lengths = [len(prompt) for prompt in prompts for _ in range(n)]
-        ids, mask = ids.repeat_interleave(n, 0), mask.repeat_interleave(n, 0)
-        options["logits_processor"] = LogitsProcessorList([_Chooser(params, seeds, lengths)])
     try:
-        out = model.generate(ids, attention_mask=mask.long(), generation_config=config, **options)
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
+        )
     except (ValueError, TypeError) as error:
         raise InvalidParameter(f"transformers refuses the parameters: {error}") from error
     answers = []

@@ -133,16 +133,15 @@ class _Scorer:
             self._found[row] = (part, other)
 
     def finish(self) -> list[Row]:
-        """Return the rows in their order."""
+        """Return the rows in their order.
+
+        Raises:
+            BackendError: Log-probs are NaN; names the row.
+        """
+        self._check()
         result = []
         for row, start in enumerate(self._starts):
             log_probs, entropies = self._found[row]
-            if bool(log_probs.detach().isnan().any()):
-                place = int(log_probs.detach().isnan().nonzero()[0]) + self._firsts[row]
-                raise BackendError(
-                    f"The model's logits for row {row} are NaN at position {place}; check its weights and its dtype "
-                    "(float16 overflows in many models, bfloat16 and float32 don't)."
-                )
             undefined = log_probs.new_full(
                 (min(self._firsts[row] - start, len(self._rows[row])),), torch.nan
             )
@@ -155,6 +154,23 @@ class _Scorer:
                 )
             )
         return result
+
+    def _check(self) -> None:
+        wrong = [
+            row for row, (found, _) in self._found.items() if bool(found.detach().isnan().any())
+        ]
+        if not wrong:
+            return
+        # In a packed row one NaN spoils its neighbours too: look at each by itself.
+        with torch.no_grad():
+            for row in sorted(wrong):
+                ids = torch.tensor([self._rows[row]], device=self._forward.device)
+                if bool(self._forward.logits(ids).isnan().any()):
+                    break
+        raise BackendError(
+            f"The model's logits for row {row} are NaN; check its weights and its dtype (float16 overflows in many "
+            "models, bfloat16 and float32 don't)."
+        )
 
 
 def _identity(logits: torch.Tensor) -> torch.Tensor:
@@ -183,8 +199,9 @@ def _shared_prompts(
     forward: Forward, rows: Sequence[list[int]], starts: Sequence[int]
 ) -> list[list[int]] | None:
     """Return groups of rows with one prompt, or None where scoring each prompt once saves little or can't be done."""
-    checkpointing = forward.inner.training and getattr(
-        forward.inner, "is_gradient_checkpointing", False
+    # Checkpointing switches caches off: there would be no prompt to share.
+    checkpointing = forward.inner.training and any(
+        getattr(module, "gradient_checkpointing", False) for module in forward.inner.modules()
     )
     if (
         checkpointing

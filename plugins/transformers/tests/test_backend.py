@@ -1,0 +1,470 @@
+"""The backend: bad input, weights, reuse of states, top log-probs, transformers' own parameters, memory."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import pickle
+import threading
+
+import pytest
+import torch
+from antiphon.backends import Backend, TokenBatch
+from antiphon.errors import BackendError, InvalidParameter, ModelNotFound
+from antiphon.sampling import SamplingParams
+from antiphon_transformers.backend import TransformersBackend
+from antiphon_transformers.choosing import choose, draw
+from antiphon_transformers.forward import GrowingLayer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import END, VOCABULARY, build
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [42], [100, 101, 102] * 5]
+PARAMS = SamplingParams(max_new_tokens=8, seed=4)
+
+
+@pytest.fixture
+def backend(models_by_name, tokenizer):
+    return TransformersBackend(models_by_name("llama"), tokenizer=tokenizer)
+
+
+def test_it_is_a_backend(backend):
+    assert isinstance(backend, Backend)
+    assert backend.vocab_size == VOCABULARY
+    assert backend.max_context == 128
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([[5], []], "Row 1 is empty"),
+        ([[5], [VOCABULARY]], "Row 1 has the id 320"),
+        ([[5] * 129], "Row 0 has 129 tokens"),
+    ],
+)
+def test_a_row_that_the_model_cannot_take_is_named(backend, rows, message):
+    with pytest.raises(InvalidParameter, match=message):
+        backend.generate(TokenBatch(rows), PARAMS)
+    with pytest.raises(InvalidParameter, match=message):
+        backend.score(TokenBatch(rows))
+
+
+def test_an_answer_ends_where_the_context_does(backend):
+    made = backend.generate(
+        TokenBatch([[5] * 125, [6]]), SamplingParams(max_new_tokens=6, seed=0, ignore_eos=True)
+    )
+    assert [len(ids) for ids in made.ids] == [3, 6]
+    assert made.finish == ["length", "length"]
+
+
+def test_nan_logits_name_the_row():
+    model = build("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[42] = math.nan
+    backend = TransformersBackend(model)
+    with pytest.raises(BackendError, match="row 1 are NaN"):
+        backend.generate(TokenBatch([[5], [42]]), PARAMS)
+    with pytest.raises(BackendError, match="row 1 are NaN"):
+        backend.score(TokenBatch([[5, 6, 7], [7, 8, 42, 9, 10], [11, 12]]))
+
+
+def test_no_rows_give_no_rows(backend):
+    assert len(backend.generate(TokenBatch([]), PARAMS)) == 0
+    assert backend.score(TokenBatch([])).log_probs == []
+
+
+def test_wrong_numbers_of_starts_and_temperatures_are_refused(backend):
+    with pytest.raises(InvalidParameter, match="starts has 1 entries for 2 rows"):
+        backend.score(TokenBatch([[5], [6]]), starts=[0])
+    with pytest.raises(InvalidParameter, match="temperature"):
+        backend.score(TokenBatch([[5]]), temperature=0.0)
+
+
+def test_starts_beyond_a_row_give_nothing(backend):
+    scores = backend.score(TokenBatch([[5, 6, 7], [5, 6]]), starts=[3, 9], entropy=True)
+    assert [len(row) for row in scores.log_probs] == [0, 0]
+
+
+def test_a_closed_backend_says_so(models_by_name):
+    backend = TransformersBackend(models_by_name("llama"))
+    backend.close()
+    with pytest.raises(BackendError, match="closed"):
+        backend.generate(TokenBatch([[5]]), PARAMS)
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelNotFound, match="holds no model"):
+        TransformersBackend(tmp_path)
+    with pytest.raises(InvalidParameter, match="loaded by name"):
+        TransformersBackend(build("llama"), revision="main")
+    with pytest.raises(InvalidParameter, match="float33"):
+        TransformersBackend(build("llama"), dtype="float33")
+
+
+def test_a_folder_is_loaded_with_its_tokenizer(tmp_path, models_by_name, tokenizer, backend):
+    models_by_name("llama").save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = TransformersBackend(tmp_path, device="cpu")
+    assert loaded.tokenizer.encode("We") == tokenizer.encode("We")
+    assert (
+        loaded.generate(TokenBatch(PROMPTS), PARAMS).ids
+        == backend.generate(TokenBatch(PROMPTS), PARAMS).ids
+    )
+
+
+# Memory
+
+
+@pytest.mark.parametrize("doing", ["generating", "scoring"])
+def test_out_of_memory_halves_the_batch_once(models_by_name, doing, monkeypatch):
+    model = models_by_name("llama")
+    backend = TransformersBackend(model)
+
+    def run():
+        if doing == "generating":
+            return backend.generate(TokenBatch(PROMPTS), PARAMS).ids
+        return [row.nan_to_num().tolist() for row in backend.score(TokenBatch(PROMPTS)).log_probs]
+
+    expected = run()
+    embed = model.model.embed_tokens.forward
+    most = {"rows": 2, "tokens": 22}
+
+    def starved(ids):
+        if ids.shape[0] > most["rows"] or ids.numel() > most["tokens"] * 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate too much")
+        return embed(ids)
+
+    backend = TransformersBackend(model, pack=False)
+    run()  # the probes are behind it
+    monkeypatch.setattr(model.model.embed_tokens, "forward", starved)
+    with pytest.warns(UserWarning, match=f"Memory ran out while {doing} 3 rows"):
+        again = run()
+    if doing == "generating":
+        assert again == expected
+    else:
+        for row, right in zip(again, expected, strict=True):
+            assert row == pytest.approx(right, abs=1e-4)
+    most["rows"] = 0
+    with pytest.warns(UserWarning, match="two halves"), pytest.raises(torch.OutOfMemoryError):
+        run()
+
+
+# Weights and kept states
+
+
+def next_turn(made):
+    return [prompt + ids + [50, 51, 52] for prompt, ids in zip(PROMPTS, made.ids, strict=True)]
+
+
+def test_the_next_turn_of_a_conversation_starts_from_its_kept_states(models_by_name):
+    for name in ("gpt2", "llama", "qwen3", "deepseek_v3", "falcon"):
+        model = models_by_name(name)
+        keeping, forgetting = TransformersBackend(model), TransformersBackend(model, reuse_bytes=0)
+        made = keeping.generate(TokenBatch(PROMPTS), PARAMS)
+        prompts = next_turn(made)
+        for _ in range(3):
+            kept = keeping.generate(TokenBatch(prompts), PARAMS)
+            fresh = forgetting.generate(TokenBatch(prompts), PARAMS)
+            assert kept.ids == fresh.ids
+            for one, other in zip(kept.log_probs, fresh.log_probs, strict=True):
+                torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+            prompts = [p + ids + [60] for p, ids in zip(prompts, kept.ids, strict=True)]
+        assert keeping.reuse.hits >= 6
+        assert keeping.reuse.tokens > 0
+        assert forgetting.reuse.hits == 0
+
+
+def test_kept_states_stay_within_their_bytes(models_by_name):
+    backend = TransformersBackend(models_by_name("llama"), reuse_bytes=30_000)
+    for start in range(5, 45, 2):
+        backend.generate(TokenBatch([[start, start + 1]]), PARAMS)
+    assert 0 < sum(kept.size for kept in backend.reuse._kept.values()) <= 30_000
+
+
+@pytest.mark.parametrize("how", ["in place", "through data", "load_weights"])
+def test_states_of_old_weights_are_never_used(how):
+    model = build("llama")
+    backend = TransformersBackend(model)
+    made = backend.generate(TokenBatch(PROMPTS), PARAMS)
+    version = backend.weight_version
+    changed = {n: p.detach() + 0.05 for n, p in model.named_parameters()}
+    if how == "load_weights":
+        backend.load_weights({n: p for n, p in changed.items() if n in model.state_dict()})
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if how == "in place":
+                parameter.copy_(changed[name])
+            elif how == "through data":
+                parameter.data.add_(0.05)
+    assert backend.weight_version != version
+    prompts = next_turn(made)
+    fresh = TransformersBackend(model, reuse_bytes=0).generate(TokenBatch(prompts), PARAMS)
+    again = backend.generate(TokenBatch(prompts), PARAMS)
+    assert again.ids == fresh.ids
+    assert again.weight_version == backend.weight_version
+    for one, other in zip(again.log_probs, fresh.log_probs, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+
+
+def test_an_optimiser_step_is_noticed():
+    model = build("llama")
+    backend = TransformersBackend(model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    before = backend.weight_version
+    assert backend.weight_version == before
+    loss = -backend.score(TokenBatch([[5, 6, 7]]), requires_grad=True).log_probs[0][1:].sum()
+    loss.backward()
+    optimiser.step()
+    assert backend.weight_version == before + 1
+
+
+def test_weights_that_do_not_fit_are_refused_and_nothing_is_copied():
+    model = build("llama")
+    backend = TransformersBackend(model)
+    name = "model.norm.weight"
+    before = model.state_dict()[name].clone()
+    with pytest.raises(BackendError, match="no weight 'nonsense'"):
+        backend.load_weights({name: before + 1, "nonsense": before})
+    with pytest.raises(BackendError, match="has shape"):
+        backend.load_weights([(name, before + 1), ("lm_head.weight", before)])
+    assert torch.equal(model.state_dict()[name], before)
+    backend.load_weights({name: before + 1}, version="step-7")
+    assert backend.weight_version == "step-7"
+
+
+# Dropout
+
+
+def test_dropout_never_touches_sampling_and_the_mode_is_put_back():
+    model = build("gpt2")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    quiet = TransformersBackend(model).generate(TokenBatch(PROMPTS), PARAMS)
+    model.train()
+    backend = TransformersBackend(model)
+    made = backend.generate(TokenBatch(PROMPTS), PARAMS)
+    assert made.ids == quiet.ids
+    assert model.training
+    assert all(module.training for module in model.modules())
+    rows = TokenBatch([p + ids for p, ids in zip(PROMPTS, made.ids, strict=True)])
+    starts = [len(p) for p in PROMPTS]
+    scores = backend.score(rows, starts=starts)
+    for one, other in zip(made.log_probs, scores.log_probs, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+    noisy = backend.score(rows, starts=starts, requires_grad=True)
+    assert any(
+        (a - b).abs().max() > 1e-2 for a, b in zip(noisy.log_probs, made.log_probs, strict=True)
+    )
+
+
+# Reports
+
+
+def test_the_most_probable_ids_come_with_their_log_probs(backend):
+    params = SamplingParams(max_new_tokens=5, seed=1, logprobs=4, ignore_eos=True)
+    made = backend.generate(TokenBatch(PROMPTS), params)
+    for prompt, ids, log_probs, (top_ids, top_log_probs) in zip(
+        PROMPTS, made.ids, made.log_probs, made.top, strict=True
+    ):
+        assert top_ids.shape == top_log_probs.shape == (len(ids), 4)
+        logits = backend.logits(TokenBatch([prompt + ids]))[0][len(prompt) - 1 : -1]
+        right, order = logits.log_softmax(-1).topk(4)
+        assert torch.equal(order, top_ids)
+        torch.testing.assert_close(right, top_log_probs, atol=1e-4, rtol=0)
+        # The sampled id's own log-prob is its own, whether it is among the first or not.
+        own = logits.log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+        torch.testing.assert_close(own, log_probs, atol=1e-4, rtol=0)
+
+
+def test_prompt_log_probs_have_no_number_for_the_first_token(backend):
+    params = SamplingParams(max_new_tokens=2, prompt_log_probs=True)
+    made = backend.generate(TokenBatch(PROMPTS), params)
+    scores = backend.score(TokenBatch(PROMPTS))
+    for one, other in zip(made.prompt_log_probs, scores.log_probs, strict=True):
+        assert one[0].isnan()
+        torch.testing.assert_close(one, other, equal_nan=True)
+
+
+def test_without_a_seed_samples_follow_torchs_generator(backend):
+    params = SamplingParams(max_new_tokens=12)
+    torch.manual_seed(11)
+    one = backend.generate(TokenBatch(PROMPTS), params).ids
+    other = backend.generate(TokenBatch(PROMPTS), params).ids
+    torch.manual_seed(11)
+    assert backend.generate(TokenBatch(PROMPTS), params).ids == one
+    assert other != one
+
+
+# Transformers' own parameters
+
+
+def test_beam_search_gives_what_transformers_gives(models_by_name, backend):
+    model = models_by_name("llama")
+    params = SamplingParams(max_new_tokens=6, num_beams=3, num_return_sequences=2, do_sample=False)
+    made = backend.generate(TokenBatch(PROMPTS), params)
+    for index, prompt in enumerate(PROMPTS):
+        out = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=6,
+            num_beams=3,
+            num_return_sequences=2,
+            do_sample=False,
+            eos_token_id=END,
+            pad_token_id=END,
+        )
+        for row, ids in zip(out[:, len(prompt) :].tolist(), made.ids[2 * index :], strict=False):
+            end = row.index(END) + 1 if END in row else len(row)
+            assert row[:end] == ids
+    with pytest.raises(InvalidParameter, match="greedy"):
+        backend.generate(TokenBatch(PROMPTS), SamplingParams(num_beams=2, max_new_tokens=2))
+
+
+def test_transformers_parameters_keep_seeds_and_log_probs(backend):
+    params = SamplingParams.from_kwargs(
+        {"max_new_tokens": 20, "seed": 2, "n": 2, "no_repeat_ngram_size": 1, "top_k": 30},
+        extras=backend.extra_parameters,
+    )
+    made = backend.generate(TokenBatch(PROMPTS), params)
+    for index, ids in enumerate(made.ids):
+        row = PROMPTS[index // 2] + ids
+        assert len(set(ids)) == len(ids)
+        scores = backend.score(TokenBatch([row]), starts=[len(row) - len(ids)])
+        torch.testing.assert_close(scores.log_probs[0], made.log_probs[index], atol=1e-4, rtol=0)
+    alone = backend.generate(TokenBatch(PROMPTS[1:2]), params)
+    assert alone.ids == made.ids[2:4]
+    more = dataclasses.replace(params, logprobs=2)
+    with pytest.raises(InvalidParameter, match="logprobs"):
+        backend.generate(TokenBatch(PROMPTS), more)
+
+
+def test_both_ways_of_decoding_sample_the_same(backend):
+    """Our loop and ``model.generate`` share how an id is chosen."""
+    common = {
+        "max_new_tokens": 10,
+        "seed": 7,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "repetition_penalty": 1.2,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.2,
+    }
+    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
+    theirs = backend.generate(
+        TokenBatch(PROMPTS),
+        SamplingParams.from_kwargs(
+            {**common, "use_cache": True, "epsilon_cutoff": 0.0}, extras=backend.extra_parameters
+        ),
+    )
+    assert ours.ids == theirs.ids
+
+
+# Choosing
+
+
+def test_an_id_of_no_weight_is_never_drawn():
+    weights = torch.tensor([[0.0, 1.0, 0.0, 2.0, 0.0]]).repeat(5, 1)
+    uniform = torch.tensor([0.0, 1 / 3 - 1e-9, 1 / 3 + 1e-9, 1 - 2**-53, 0.9], dtype=torch.float64)
+    assert draw(weights, uniform).tolist() == [1, 1, 3, 3, 3]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**31), st.floats(0.05, 1.0), st.integers(0, 8), st.floats(0.0, 0.5))
+def test_filters_keep_what_transformers_keeps(seed, top_p, top_k, min_p):
+    from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(4, 12, generator=generator) * 3
+    scores = logits / 0.7
+    if top_k:
+        scores = TopKLogitsWarper(top_k)(None, scores)
+    if top_p < 1.0:
+        scores = TopPLogitsWarper(top_p)(None, scores)
+    if min_p:
+        scores = MinPLogitsWarper(min_p)(None, scores)
+    probs = scores.softmax(-1)
+    params = SamplingParams(temperature=0.7, top_p=top_p, top_k=top_k, min_p=min_p)
+    counts = torch.zeros(4, 12)
+    steps = 200
+    for step in range(steps):
+        uniform = torch.full((4,), (step + 0.5) / steps, dtype=torch.float64)
+        counts[torch.arange(4), choose(logits, params, uniform)] += 1
+    assert (counts / steps - probs).abs().max() <= 1.5 / steps + 1e-3
+    assert not counts[probs == 0].any()
+
+
+# Odds and ends
+
+
+def test_it_pickles_and_copies(models_by_name):
+    backend = TransformersBackend(models_by_name("llama"))
+    expected = backend.generate(TokenBatch(PROMPTS), PARAMS).ids
+    for copied in (pickle.loads(pickle.dumps(backend)), copy.deepcopy(backend)):
+        assert copied.generate(TokenBatch(PROMPTS), PARAMS).ids == expected
+
+
+def test_threads_get_what_they_would_get_alone(backend):
+    expected = [backend.generate(TokenBatch([p]), PARAMS).ids for p in PROMPTS]
+    found = [None] * 9
+
+    def run(index):
+        found[index] = backend.generate(TokenBatch([PROMPTS[index % 3]]), PARAMS).ids
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected * 3
+
+
+def test_a_growing_layer_holds_what_a_plain_one_holds():
+    from transformers.cache_utils import DynamicLayer
+
+    torch.manual_seed(0)
+    ours, plain = GrowingLayer(), DynamicLayer()
+    for step in (5, 1, 1, 80, 1):
+        states = torch.randn(3, 2, step, 4), torch.randn(3, 2, step, 6)
+        for one, other in zip(ours.update(*states), plain.update(*states), strict=True):
+            assert torch.equal(one, other)
+        if step == 80:
+            for layer in (ours, plain):
+                layer.batch_select_indices(torch.tensor([2, 0, 0]))
+    ours.crop(-3)
+    plain.crop(-3)
+    states = torch.randn(3, 2, 2, 4), torch.randn(3, 2, 2, 6)
+    assert torch.equal(ours.update(*states)[0], plain.update(*states)[0])
+
+
+def test_a_model_that_cannot_be_split_is_scored_by_its_own_forward(models_by_name):
+    model = copy.deepcopy(models_by_name("llama"))
+    inner = type(model).forward
+
+    class Odd(type(model)):
+        def forward(self, input_ids=None, **kwargs):
+            out = inner(self, input_ids=input_ids, **kwargs)
+            out.logits = out.logits + input_ids[
+                :, -out.logits.shape[1] :, None
+            ] * 0.01 * torch.arange(VOCABULARY)
+            return out
+
+    model.__class__ = Odd
+    backend = TransformersBackend(model)
+    assert not backend.forward.splits
+    assert not backend.forward.packs
+    scores = backend.score(TokenBatch(PROMPTS), requires_grad=True)
+    for row, log_probs in zip(PROMPTS, scores.log_probs, strict=True):
+        right = model(torch.tensor([row])).logits[0, :-1].log_softmax(-1)
+        right = right.gather(1, torch.tensor(row[1:], dtype=torch.long)[:, None])[:, 0]
+        torch.testing.assert_close(log_probs[1:], right, atol=1e-4, rtol=0)
+
+
+def test_a_model_that_ignores_positions_is_not_packed(models_by_name):
+    backend = TransformersBackend(models_by_name("mamba"))
+    assert not backend.forward.packs
