@@ -1,4 +1,4 @@
-"""`History`: conversations as tensordict data, and `Content`: a part of a message.
+"""`History`: conversations as tensordict data.
 
 A History's last batch dimension is time (messages), those before are conversations; ragged batches have -1
 there. `from_chats` and `to_chats` convert from and to OpenAI-style lists.
@@ -18,6 +18,7 @@ import torch
 from tensordict import TensorClass, is_tensor_collection
 
 from antiphon.chats import FIELDS, map_chats, openai_messages, stored_message
+from antiphon.content import Content, ContentBase
 from antiphon.errors import ContainerError
 from antiphon.fields import batch_values, field_entry, list_shape, plain_value
 from antiphon.folded import FoldedMessages, unfolded_message, with_equal_fields
@@ -27,11 +28,12 @@ from antiphon.rows import (
     fold,
     joined,
     map_rows,
-    message_fields,
+    message_cell,
     plain_fields,
     row_cells,
     row_length,
     row_messages,
+    row_of,
     rows_of,
     single_messages,
     stack_rows,
@@ -44,50 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["Content", "ContentBase", "History", "add_chat_template", "remove_chat_template"]
 
 Message = dict[str, Any]
-
-
-class Content(TensorClass["nocast", "shadow"]):
-    """A part of a message: text, an image, audio, video, a file or a function call.
-
-    `Content(type="text", text="...")` is one part; a stack of parts (one batch dimension) is a message's
-    content.
-
-    Attributes:
-        type: "text", "image", "audio", "video", "file" or "function_call".
-        text: the text.
-        url: where the data is.
-        data: the data, base64.
-        mime_type: such as "image/jpeg".
-        name: file name or description.
-        size: in bytes.
-        function_name: of a function call.
-        function_args: of a function call.
-    """
-
-    type: str
-    text: str | None = None
-    url: str | None = None
-    data: str | None = None
-    mime_type: str | None = None
-    name: str | None = None
-    size: int | None = None
-    function_name: str | None = None
-    function_args: dict[str, Any] | None = None
-
-    def to_parts(self) -> list[dict[str, Any]]:
-        """The parts as plain dicts, without what is None."""
-        return content_parts(self._tensordict)
-
-
-# The name that TorchRL has for it.
-ContentBase = Content
-
-
-def content_parts(td: Any) -> list[dict[str, Any]]:
-    """The parts in the storage of a `Content` of zero or one batch dimensions."""
-    if td.ndim:
-        return [part for member in td.unbind(0) for part in content_parts(member)]
-    return [message_fields(td)]
 
 
 class History(TensorClass["nocast"]):
@@ -471,6 +429,42 @@ def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
 
 
 History.__init__ = _history_init
+
+_tensorclass_function = History.__torch_function__
+
+
+def _history_function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Stacks along a new first dimension without making tensordicts of the messages; the rest is tensordict's."""
+    if func is torch.stack and args:
+        stacked = _stacked(list(args[0]), *args[1:], **(kwargs or {}))
+        if stacked is not None:
+            return stacked
+    return _tensorclass_function(func, types, args, kwargs or {})
+
+
+History.__torch_function__ = staticmethod(_history_function)
+
+
+def _stacked(histories: list[Any], dim: int = 0, *, out: Any = None) -> History | None:
+    if (
+        dim != 0
+        or out is not None
+        or not histories
+        or not all(type(h) is History for h in histories)
+    ):
+        return None
+    first = histories[0]
+    if any(h.device != first.device for h in histories):
+        return None
+    if any(h.batch_size != first.batch_size for h in histories):
+        raise ContainerError(
+            f"torch.stack needs histories of one batch size, got {sorted({tuple(h.batch_size) for h in histories})}; "
+            "lazy_stack takes ragged ones"
+        )
+    if first.ndim == 0:
+        return History._made(row_of([message_cell(h._tensordict) for h in histories], first.device))
+    rows = [rows_of(h._tensordict) for h in histories]
+    return History._made(stack_rows(equal_rows(rows, first.ndim), first.ndim, first.device))
 
 
 def _storage(fields: Message, size: torch.Size, device: torch.device | None) -> Any:

@@ -43,7 +43,8 @@ def _ragged_storage(rows: dict[str, Any], batch: int, device: torch.device | Non
         )
     length = next((len(value) for value in rows.values() if value is not None), 0)
     if length == 0:
-        return LazyStackedTensorDict(batch_size=(), device=device)
+        empty = {name: torch.zeros((0,) * (batch + 1), dtype=torch.int64) for name in rows}
+        return TensorDict(empty, batch_size=(0,) * batch, device=device)
     parts = [
         _ragged_storage(
             {name: value[i] for name, value in rows.items() if value is not None}, batch - 1, device

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from tensordict import LazyStackedTensorDict, is_non_tensor
+from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, is_non_tensor
 
 from antiphon.chats import openai_messages
 from antiphon.errors import ContainerError
@@ -58,11 +58,12 @@ def map_rows(td: Any, function: Callable[[Any], Any], flat: bool = False) -> Any
 
 def empty_rows(depth: int, device: torch.device | None = None) -> Any:
     """A batch of no conversations: [0] x depth and no messages."""
-    row = FoldedMessages.fold([], device)
-    td: Any = row
-    for _ in range(depth):
-        td = LazyStackedTensorDict(batch_size=td.batch_size, device=device)
-    return td
+    # A dense tensordict: a lazy stack without members has no names, no fields and cannot be indexed.
+    size = (0,) * (depth + 1)
+    entries = {
+        name: NonTensorData(data=[], batch_size=size, device=device) for name in ("role", "content")
+    }
+    return TensorDict(entries, batch_size=size, device=device)
 
 
 def stack_rows(rows: Any, depth: int, device: torch.device | None = None) -> Any:

@@ -92,7 +92,7 @@ def _stacked(nested: Any, depth: int, rows: list[Any], size: int | None) -> Any:
             return part
         items = [stack(item, level - 1) for item in part]
         if not items:
-            return LazyStackedTensorDict(batch_size=())
+            return TensorDict(batch_size=(0,) * level)
         return torch.stack(items) if size is not None else LazyStackedTensorDict(*items)
 
     return stack(nested_like(nested, depth, rows), depth)
