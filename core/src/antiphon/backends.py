@@ -269,19 +269,16 @@ def check_rows(
     for index, row in enumerate(batch.rows):
         if not row:
             raise InvalidParameter(
-                f"Row {index} is empty; {backend} needs at least one token (a BOS token, for "
-                "example)."
+                f"Row {index} is empty; {backend} needs at least one token, such as a BOS token."
             )
         if max_context is not None and len(row) + room > max_context:
             raise InvalidParameter(
-                f"Row {index} has {len(row)} tokens and the context of {backend}'s model holds "
-                f"{max_context}; shorten "
-                "the conversation or choose a model with a longer context."
+                f"Row {index} has {len(row)} tokens and the context of {backend}'s model holds {max_context}; "
+                "shorten the conversation or choose a model with a longer context."
             )
         if min(row) < 0 or max(row) >= vocab_size:
             wrong = next(i for i in row if not 0 <= i < vocab_size)
             raise InvalidParameter(
-                f"Row {index} has the id {wrong}, but the vocabulary of {backend}'s model ends "
-                f"at {vocab_size - 1}; "
-                "use the tokenizer that belongs to the model."
+                f"Row {index} has the id {wrong}, but the vocabulary of {backend}'s model ends at "
+                f"{vocab_size - 1}; use the tokenizer that belongs to the model."
             )

@@ -32,7 +32,7 @@ def backend(models_by_name, tokenizer):
 def test_it_is_a_backend(backend):
     assert isinstance(backend, Backend)
     assert backend.vocab_size == VOCABULARY
-    assert backend.max_context == 128
+    assert backend.max_context == 256
 
 
 # Bad input
@@ -43,7 +43,7 @@ def test_it_is_a_backend(backend):
     [
         ([[5], []], "Row 1 is empty"),
         ([[5], [VOCABULARY]], "Row 1 has the id 320"),
-        ([[5] * 129], "Row 0 has 129 tokens"),
+        ([[5] * 257], "Row 0 has 257 tokens"),
     ],
 )
 def test_a_row_that_the_model_cannot_take_is_named(backend, rows, message):
@@ -55,7 +55,7 @@ def test_a_row_that_the_model_cannot_take_is_named(backend, rows, message):
 
 def test_an_answer_ends_where_the_context_does(backend):
     made = backend.generate(
-        TokenBatch([[5] * 125, [6]]), SamplingParams(max_new_tokens=6, seed=0, ignore_eos=True)
+        TokenBatch([[5] * 253, [6]]), SamplingParams(max_new_tokens=6, seed=0, ignore_eos=True)
     )
     assert [len(ids) for ids in made.ids] == [3, 6]
     assert made.finish == ["length", "length"]

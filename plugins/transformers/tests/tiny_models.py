@@ -34,7 +34,7 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 256,
     "eos_token_id": END,
     "pad_token_id": END,
     "bos_token_id": 0,
@@ -48,7 +48,7 @@ CHATML = (
 def _gpt2():
     config = GPT2Config(
         vocab_size=VOCABULARY,
-        n_positions=128,
+        n_positions=256,
         n_embd=32,
         n_layer=2,
         n_head=4,
