@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
-from tensordict.base import NO_DEFAULT, _register_tensor_class
+from tensordict.base import _NESTED_TENSORS_AS_LISTS, NO_DEFAULT, _register_tensor_class
 from tensordict.utils import LinkedList
 
 _EMPTY = torch.Size([])
@@ -176,7 +176,8 @@ class _Folded(LazyStackedTensorDict):
             self._all_folded
             and not others
             and not kwargs.get("call_on_nested")
-            and not any(kwargs.get(name) for name in ("is_leaf", "out", "batch_size", "named"))
+            and kwargs.get("is_leaf") in (None, _NESTED_TENSORS_AS_LISTS)
+            and not any(kwargs.get(name) for name in ("out", "batch_size"))
         )
         if not plain:
             return super()._apply_nest(fn, *others, **kwargs)

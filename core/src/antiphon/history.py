@@ -354,34 +354,33 @@ class History(TensorClass["nocast"]):
         """As tensors do; the messages of a ragged batch can be flattened, its leading dimensions reshaped.
 
         Raises:
-            ContainerError: the shape asks for conversations of a common length.
+            ContainerError: another number of messages, or conversations of unequal length asked to be equal.
         """
         size = _shape(shape)
-        if not self.is_ragged:
-            return self._made(self._tensordict.reshape(size))
         rows = map_rows(self._tensordict, lambda row: row, flat=True)
-        cells = [cell for row in rows for cell in row_cells(row)] if len(size) == 1 else []
-        if len(size) == 1 and size[0] in (-1, len(cells)):
-            td = FoldedMessages.fold(with_equal_fields(cells), self.device)
-            return self._made(td)
-        lead = list(size[:-1])
-        if lead.count(-1) == 1:
-            known = -math.prod(lead)
-            lead[lead.index(-1)] = len(rows) // known if known else 0
-        if not lead or size[-1] != -1 or math.prod(lead) != len(rows):
-            raise ContainerError(
-                f"a ragged History of batch size {list(self.batch_size)} and {self.numel()} messages cannot have "
-                f"the shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
-            )
-        for length in reversed(lead[1:]):
-            rows = [rows[i : i + length] for i in range(0, len(rows), length)]
-        return self._made(stack_rows(rows, len(lead), self.device))
+        count = self.numel()
+        if self.is_ragged and len(size) > 1:
+            lead, length = _filled(size[:-1], len(rows)), size[-1]
+            if lead is None or length != -1:
+                raise ContainerError(
+                    f"a ragged History of batch size {list(self.batch_size)} and {count} messages cannot have the "
+                    f"shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
+                )
+        else:
+            whole = _filled(size, count)
+            if whole is None:
+                raise ContainerError(f"{count} messages cannot have the shape {list(size)}")
+            *lead, length = whole
+            cells = [cell for row in rows for cell in row_cells(row)]
+            starts = range(0, count, length) if length else [0] * math.prod(lead)
+            rows = [row_of(cells[i : i + length], self.device) for i in starts]
+        for parts in reversed(lead[1:]):
+            rows = [rows[i : i + parts] for i in range(0, len(rows), parts)]
+        return self._made(stack_rows(rows if lead else rows[0], len(lead), self.device))
 
-    def view(self, *shape: Any) -> Any:
+    def view(self, *shape: Any) -> Self:
         """As `reshape`, which for a History copies no message either."""
-        if self.is_ragged:
-            return self.reshape(*shape)
-        return self._made(self._tensordict.view(*shape))
+        return self.reshape(*shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Joins dimensions into one, those of a ragged batch too."""
@@ -482,6 +481,17 @@ def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | N
     if len(size) > 1:
         return [_field_rows(part, size[1:], device) for part in parts]
     return FoldedMessages.fold(with_equal_fields([stored_message(part) for part in parts]), device)
+
+
+def _filled(size: Any, count: int) -> list[int] | None:
+    """`size` with -1 filled in so that it holds `count`; None if it cannot."""
+    size = list(size)
+    if size.count(-1) == 1:
+        known = -math.prod(size)
+        if known == 0 or count % known:
+            return None
+        size[size.index(-1)] = count // known
+    return size if all(n >= 0 for n in size) and math.prod(size) == count else None
 
 
 def _shape(shape: tuple[Any, ...]) -> torch.Size:
