@@ -38,7 +38,7 @@ from antiphon.provenance import (
     percent_format,
     recased,
     replace,
-    traced,
+    text_of,
 )
 
 _TEMPLATES_KEPT = 256
@@ -67,7 +67,7 @@ def compile_template(source: str) -> jinja2.Template:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> ChatEnvironment:
-    return ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
+    return ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols], finalize=text_of)
 
 
 class GenerationTag(Extension):
@@ -165,7 +165,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     @staticmethod
     def concat_values(values: tuple[Any, ...]) -> str:
         """``a ~ b``: what ``str`` gives of each, joined."""
-        pieces = [value if isinstance(value, str) else str(value) for value in values]
+        pieces = [text_of(value) for value in values]
         limits.check_size(sum(map(len, pieces)))
         return concat(pieces)
 
@@ -396,14 +396,14 @@ def _tojson(
 def _join(context: nodes.EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> str:
     if attribute is not None:
         value = map(filters.make_attrgetter(context.environment, attribute), value)
-    pieces = [item if isinstance(item, str) else str(item) for item in value]
-    separator = d if isinstance(d, str) else str(d)
+    pieces = [text_of(item) for item in value]
+    separator = text_of(d)
     limits.check_size(sum(map(len, pieces)) + len(separator) * len(pieces))
     return join(separator, pieces)
 
 
 def _replace(s: str, old: str, new: str, count: int | None = None) -> str:
-    s, old, new = (value if isinstance(value, str) else str(value) for value in (s, old, new))
+    s, old, new = text_of(s), text_of(old), text_of(new)
     _check_replace(s, (old, new))
     return replace(s, old, new, -1 if count is None else count)
 
@@ -441,14 +441,13 @@ def _coarse_filter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _center(value: str, width: int = 80) -> str:
     limits.check_size(width)
-    text = value if isinstance(value, str) else str(value)
-    return text.center(width)
+    return text_of(value).center(width)
 
 
 def _format(value: str, *args: Any, **kwargs: Any) -> str:
     if args and kwargs:
         return filters.do_format(value, *args, **kwargs)  # raises
-    return str(_modulo(value if isinstance(value, str) else str(value), kwargs or args))
+    return str(_modulo(text_of(value), kwargs or args))
 
 
 class SafeTraced(Traced):
@@ -483,10 +482,6 @@ def _escape(value: Any) -> Any:
     return _safe(text)
 
 
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else str(value)
-
-
 def _list(value: Any) -> list[Any]:
     if isinstance(value, str):
         limits.step(len(value))
@@ -513,11 +508,15 @@ _FILTERS: dict[str, Callable[..., Any]] = {
     "safe": _safe,
     "escape": _escape,
     "e": _escape,
-    "string": _string,
+    "string": text_of,
     "list": _list,
     "reverse": _reverse,
     "striptags": _coarse_filter(filters.do_striptags),
     "pprint": _coarse_filter(filters.do_pprint),
+    "wordwrap": _coarse_filter(filters.do_wordwrap),
+    "urlize": _coarse_filter(filters.do_urlize),
+    "xmlattr": _coarse_filter(filters.do_xmlattr),
+    "forceescape": _escape,
 }
 
-__all__ = ["ChatEnvironment", "compile_template", "traced"]
+__all__ = ["ChatEnvironment", "compile_template"]

@@ -21,6 +21,9 @@ Origin = tuple[int, tuple[Any, ...]]
 
 SpanTuple = tuple[int, int, Origin]
 
+MIXED: Origin = (-1, ("several sources",))
+"""The origin of text that was made from several fields and can't be taken apart."""
+
 # Any of these names holds a message's reasoning; transformers 5 fills the others in (chat_template_utils).
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
@@ -269,16 +272,51 @@ def recased(original: str, text: str) -> str:
 
 
 def coarse(text: str, *sources: Any) -> str:
-    """Return ``text`` made from ``sources``: traced as a whole where all of them have one and the same origin."""
+    """Return ``text`` made from ``sources`` by an operation that can't be followed.
+
+    It is traced as a whole: to the origin that all of them share, or to none in particular (`MIXED`), which still
+    tells it from what a template wrote.
+    """
     origins = set()
+    alone = True
     for source in sources:
         spans = spans_of(source)
-        if not spans:
-            if isinstance(source, str) and source and not source.isspace():
-                return text
-            continue
         origins.update(span[2] for span in spans)
-    return traced_whole(text, origins.pop()) if len(origins) == 1 else text
+        alone = alone and (bool(spans) or not isinstance(source, str) or not source.strip())
+    if not origins:
+        return text
+    return traced_whole(text, origins.pop() if len(origins) == 1 and alone else MIXED)
+
+
+def text_of(value: Any) -> str:
+    """``str(value)`` with origins, as templates print values."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple, dict)):
+        if isinstance(value, (TracedDict, TracedList)):
+            return str(value)
+        text = str(value)
+        pieces = _represent(value)
+        return pieces if pieces == text else traced_whole(text, MIXED)
+    return str(value)
+
+
+def _represent(value: Any) -> str:
+    """``repr(value)`` with origins."""
+    kind = value.__class__
+    if isinstance(value, Traced):
+        return coarse(str.__repr__(value), value)
+    if isinstance(value, (TracedDict, TracedList)):
+        return str(value)
+    if kind is dict:
+        items = [concat((_represent(key), ": ", _represent(item))) for key, item in value.items()]
+        return concat(("{", join(", ", items), "}"))
+    if kind is list:
+        return concat(("[", join(", ", map(_represent, value)), "]"))
+    if kind is tuple:
+        items = [_represent(item) for item in value]
+        return concat(("(", join(", ", items), ",)" if len(items) == 1 else ")"))
+    return repr(value)
 
 
 def _cut(text: Traced | str, start: int, end: int) -> str:
@@ -346,7 +384,7 @@ def percent_format(template: str, values: Any) -> str:
         kind = rest[:1]
         if kind == "s" and remaining:
             value = remaining.pop(0)
-            pieces.append(value if isinstance(value, str) else str(value))
+            pieces.append(text_of(value))
         elif kind == "%":
             pieces.append("%")
         else:

@@ -18,12 +18,13 @@ import jinja2
 from antiphon import limits
 from antiphon.environment import compile_template
 from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
-from antiphon.provenance import REASONING_FIELDS, SpanTuple, Traced, concat, trace, traced_whole
+from antiphon.provenance import REASONING_FIELDS, SpanTuple, Traced, concat, spans_of, trace, traced_whole
 
 if TYPE_CHECKING:
     from antiphon.tokenization import TokenizedRendering
     from antiphon.turns import Turn
 
+_TEXT_FIELDS = ("content", "tool_calls", *REASONING_FIELDS)
 _CONTINUE_TAG = "ANTIPHON_CONTINUES_HERE "
 
 
@@ -90,10 +91,7 @@ class Source:
         for piece in pieces:
             if piece.__class__ is not str and isinstance(piece, Traced):
                 for start, end, origin in piece._antiphon_spans:
-                    if spans and spans[-1][1] == start + position and spans[-1][2] == origin:
-                        spans[-1] = (spans[-1][0], end + position, origin)
-                    else:
-                        spans.append((start + position, end + position, origin))
+                    spans.append((start + position, end + position, origin))
             position += len(piece)
         return "".join(pieces), spans
 
@@ -142,15 +140,13 @@ class Rendering:
     @functools.cached_property
     def dropped(self) -> list[Dropped]:
         """Fields that hold text of which the template printed nothing."""
-        shown = {(span.message, span.field[0] if span.field else "") for span in self.spans}
-        missing = []
-        for index, message in enumerate(self.messages):
-            for name, value in message.items():
-                if name in ("content", "tool_calls", *REASONING_FIELDS) and _has_text(value):
-                    names = REASONING_FIELDS if name in REASONING_FIELDS else (name,)
-                    if not any((index, key) in shown for key in (*names, "")):
-                        missing.append(Dropped(index, name))
-        return [d for d in missing if not _alias(d, self.messages)]
+        shown = {(span.message, key) for span in self.spans for key in span.field[:1] or _TEXT_FIELDS}
+        return [
+            Dropped(index, name)
+            for index, message in enumerate(self.messages)
+            for name, value in message.items()
+            if name in _TEXT_FIELDS and (index, name) not in shown and _is_own(name, value) and _has_text(value)
+        ]
 
     def tokenize(self, tokenizer: Any = None, *, allow_control_tokens: bool = False) -> TokenizedRendering:
         """Encode the text; see `antiphon.tokenization`.
@@ -461,11 +457,9 @@ def _has_text(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_has_text(item) for item in value)
 
 
-def _alias(dropped: Dropped, messages: list[Any]) -> bool:
-    """Whether another of a message's names for its reasoning already stands for this one."""
-    if dropped.field not in REASONING_FIELDS:
-        return False
-    return dropped.field != next(key for key in REASONING_FIELDS if messages[dropped.message].get(key))
+def _is_own(name: str, value: Any) -> bool:
+    """Whether a field is the message's own, not another name for its reasoning."""
+    return name not in REASONING_FIELDS or any(origin[1][:1] == (name,) for _, _, origin in spans_of(value))
 
 
 def _refusal(name: str, error: Exception, messages: list[Any]) -> str:

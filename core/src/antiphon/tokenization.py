@@ -274,21 +274,22 @@ def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) ->
 def own_markers(rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView) -> frozenset[int]:
     """Return the control ids that an assistant's own words may hold: added tokens that are not flagged special.
 
-    Those that open the header of a message stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and would
-    begin a turn. They are the first control tokens behind each turn and the first of each header.
+    Those that make up the headers of messages stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and
+    would begin a turn. What a generation prompt opens behind its header (``<think>``) is none of the header's.
     """
     plain = {token for token, (_, special) in tokens.added.items() if not special}
     headers: set[int] = set()
-    between = True
-    last_was_control = False
+    run: list[int] = []
     for piece in pieces:
         if piece.turn:
-            between, last_was_control = True, False
-            continue
-        if piece.control >= 0 and (between or not last_was_control):
-            headers.add(piece.control)
-            between = False
-        last_was_control = piece.control >= 0
+            headers.update(run[:1])
+            run = []
+        elif piece.control >= 0:
+            run.append(piece.control)
+        elif rendering.text[piece.start : piece.end].strip():
+            headers.update(run)
+            run = []
+    headers.update(run[:1])
     return frozenset(plain - headers) & tokens.control_ids(rendering.source.template)
 
 

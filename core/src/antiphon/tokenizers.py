@@ -218,7 +218,7 @@ class TokenizerView:
         return True
 
     def _adds_up(self, left: str, right: str, mark: str) -> bool:
-        """Whether the right text, cut off and encoded, decodes to itself behind the left one."""
+        """Whether two texts encoded apart decode to what the one text of both does."""
         first = self.encode([left])[0]
         second = self.encode([mark + right])[0]
         if mark:
@@ -226,7 +226,7 @@ class TokenizerView:
             if second[: len(lead)] != lead:
                 return True  # the texts merge there: a cut behind this mark can't be judged
             second = second[len(lead) :]
-        return self.decode([*first, *second]) == self.decode(first) + right
+        return self.decode([*first, *second]) == self.decode(self.encode([left + right])[0])
 
     def describe(self) -> str:
         """Name the tokenizer for messages to people."""

@@ -254,16 +254,18 @@ class _Finder:
         return f"the generation prompt {header!r} does not stand before its text"
 
     def _generation_prompt(self, index: int) -> str | None:
-        """Return what ``add_generation_prompt`` adds behind messages like those before ``index``."""
-        for count in (index, index + 1, len(self.source.messages)):
+        """Return what ``add_generation_prompt`` adds behind messages like those before ``index``.
+
+        Templates may add it behind user messages only; then another place of the conversation shows it.
+        """
+        messages = self.source.messages
+        users = [i + 1 for i, message in enumerate(messages) if message.get("role") == "user"]
+        for count in (index, *users, index + 1, len(messages)):
             with_, without = self.prefix(count, True), self.prefix(count, False)
-            if with_ is None or without is None:
-                continue
-            if with_[0].startswith(without[0]):
-                return with_[0][len(without[0]) :]
-            common = _common(without[0], with_[0])
-            if len(with_[0]) > common:
-                return with_[0][common:]
+            if count and with_ is not None and without is not None:
+                added = with_[0][_common(without[0], with_[0]) :]
+                if added or count == index:
+                    return added
         return None
 
     def _end(self, text: str, index: int, start: int, anchor: int, after: int) -> tuple[int, bool]:
@@ -323,8 +325,24 @@ class _Finder:
         if prompted is not None:
             common = _common(prefix, prompted[0])
             if prefix[place:common].strip():
-                return prefix[place:common]
+                tail = prefix[place:common]
+                return self._without_prompt(tail) if prompted[0] == prefix else tail
         return prefix[place:]
+
+    def _without_prompt(self, tail: str) -> str:
+        """Leave out the generation prompt that some templates print whether it is asked for or not.
+
+        It is what such a template prints of no messages at all, or else what follows the first control token.
+        """
+        nothing = self.prefix(0, True)
+        if nothing is not None:
+            size = 0
+            while size < min(len(tail), len(nothing[0])) and tail[-1 - size] == nothing[0][-1 - size]:
+                size += 1
+            cuts = [cut for cut in (0, *_boundaries(tail)) if cut >= len(tail) - size]
+            return tail[: cuts[0]] if tail[len(tail) - size :].strip() else tail
+        markers = [marker for marker in _MARKER.finditer(tail) if not _closes_block(marker.group())]
+        return tail[: markers[0].end()] if len(markers) > 1 else tail
 
     def _cut_at_special(self, text: str, anchor: int, end: int) -> int:
         """Where special tokens are known, a turn ends with the last of them."""

@@ -1,0 +1,178 @@
+"""Turns are what the model generates: between its prompt and its end token, on every template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rendering_helpers import SPECIAL, corpus, hub_templates, tokenizer
+
+import antiphon
+from antiphon.errors import MaskUnavailable, RenderError
+
+
+def prefix(messages: list[Any], prompt: bool, **options: Any) -> str | None:
+    """Render the beginning of a conversation, or return None where the template refuses."""
+    try:
+        return antiphon.render(messages, add_generation_prompt=prompt, **options).text
+    except RenderError:
+        return None
+
+
+def test_turns_are_what_the_prompt_lacks_on_every_hub_template() -> None:
+    agreed = 0
+    for name, template in hub_templates().items():
+        for conversation in corpus():
+            messages, kwargs = conversation["messages"], dict(conversation["kwargs"])
+            prompted = kwargs.pop("add_generation_prompt")
+            options = {"chat_template": template, "tools": conversation.get("tools"), **SPECIAL, **kwargs}
+            try:
+                rendering = antiphon.render(messages, add_generation_prompt=prompted, **options)
+            except RenderError:
+                continue
+            turns = {turn.message: turn for turn in rendering.turns}
+            for index, message in enumerate(messages):
+                if message["role"] != "assistant":
+                    continue
+                prompt, full = prefix(messages[:index], True, **options), prefix(messages[: index + 1], False, **options)
+                # An empty prompt is no prompt: transformers refuses an empty conversation too.
+                if not prompt or full is None or full == prompt:
+                    continue
+                if not (full.startswith(prompt) and rendering.text.startswith(prompt)):
+                    continue
+                where = (name, conversation["id"], index)
+                assert index in turns, where
+                assert turns[index].start == len(prompt), where
+                if rendering.text.startswith(full) and index not in rendering.unlocated:
+                    own = [s for s in rendering.spans if s.message == index and s.field[0] in ("content", "reasoning")]
+                    assert all(s.end <= turns[index].end for s in own), where
+                agreed += 1
+    assert agreed > 25_000
+
+
+def test_the_default_system_turn_header_and_newline_are_not_the_model_s() -> None:  # case mask-01
+    rendering = antiphon.render(
+        [{"role": "user", "content": "Name a colour."}, {"role": "assistant", "content": "Blue."}],
+        chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"],
+    )
+    (turn,) = rendering.turns
+    assert rendering.text[turn.start : turn.end] == "Blue.<|im_end|>"
+    assert turn.closed
+
+
+def test_an_empty_answer_is_a_turn_of_its_end_token() -> None:  # case mask-07
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "b"},
+        {"role": "assistant", "content": ""},
+    ]
+    for name in ("qwen3", "llama3", "gemma3"):
+        own = tokenizer(name)
+        item = antiphon.render(messages, own).tokenize()
+        rendering = item.rendering
+        shown = [rendering.text[t.start : t.end] for t in rendering.turns]
+        assert len(shown) == 2
+        assert shown[0] in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
+        masked = [token for token, flag in zip(item.input_ids, item.assistant_mask, strict=True) if flag]
+        assert own.decode(masked) == "".join(shown)
+
+
+def test_a_block_that_the_prompt_opened_is_prompt() -> None:
+    template = hub_templates()["Qwen-Qwen3-4B-Thinking-2507"]
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "r"}]
+    rendering = antiphon.render(messages, chat_template=template)
+    (turn,) = rendering.turns
+    assert rendering.text[: turn.start].endswith("<think>\n")
+    assert rendering.text[turn.start : turn.end] == "r\n</think>\n\nb<|im_end|>"
+
+
+def test_thinking_off_puts_the_empty_block_into_the_prompt() -> None:
+    template = hub_templates()["Qwen-Qwen3-0.6B@a55ee1"]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+        {"role": "assistant", "content": "d"},
+    ]
+    rendering = antiphon.render(messages, chat_template=template, enable_thinking=False)
+    assert [rendering.text[t.start : t.end] for t in rendering.turns] == ["b<|im_end|>", "d<|im_end|>"]
+    assert rendering.text[: rendering.turns[1].start].endswith("<think>\n\n</think>\n\n")
+
+
+def test_a_call_s_result_is_not_the_model_s() -> None:
+    for name in ("unsloth-gpt-oss-20b", "upstage-Solar-Open-100B"):
+        conversation = next(c for c in corpus() if c["id"] == "tool-round")
+        rendering = antiphon.render(
+            conversation["messages"], chat_template=hub_templates()[name], tools=conversation["tools"], **SPECIAL
+        )
+        first = rendering.turns[0]
+        shown = rendering.text[first.start : first.end]
+        assert "Oslo" in shown
+        assert "basalt" not in shown
+        assert shown.count("get_weather") == 1  # the result's header names the call again
+
+
+def test_an_answer_that_comes_first_has_no_header_in_its_turn() -> None:
+    for name in ("upstage-SOLAR-10.7B-Instruct-v1.0", "Qwen-Qwen2.5-7B-Instruct"):
+        messages = [
+            {"role": "assistant", "content": "Welcome."},
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+        ]
+        rendering = antiphon.render(messages, chat_template=hub_templates()[name], **SPECIAL)
+        assert rendering.text[rendering.turns[0].start :].startswith("Welcome.")
+
+
+def test_second_round_calls_without_a_header_begin_where_the_results_end() -> None:
+    def call(name: str, arguments: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [call("f", '{"a": 1}')]},
+        {"role": "tool", "content": "12"},
+        {"role": "assistant", "content": None, "tool_calls": [call("g", '{"b": 2}')]},
+    ]
+    rendering = antiphon.render(messages, chat_template=hub_templates()["microsoft-MAI-DS-R1"], **SPECIAL)
+    second = rendering.turns[1]
+    assert rendering.text[: second.start].endswith("<｜tool▁output▁end｜>")
+    assert rendering.text[second.start :].lstrip().startswith("<｜tool▁call▁begin｜>")
+
+
+def test_an_end_token_printed_only_where_something_follows_is_the_turn_s() -> None:
+    template = hub_templates()["SalmanHabeeb-qwen-llamafiles"]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    rendering = antiphon.render(messages, chat_template=template)
+    (turn,) = rendering.turns
+    assert rendering.text[turn.start : turn.end] == "b<|im_end|>"
+
+
+def test_a_turn_that_can_t_be_found_is_refused_with_the_reason() -> None:
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}{{ messages[1].reasoning_content }}"
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning_content": "r"},
+        {"role": "user", "content": "c"},
+    ]
+    item = antiphon.render(messages, chat_template=template).tokenize(tokenizer("qwen3"))
+    assert item.rendering.unlocated
+    with pytest.raises(MaskUnavailable, match="message 1"):
+        item.assistant_mask  # noqa: B018
+    assert tokenizer("qwen3").decode(item.input_ids) == item.rendering.text
+
+
+def test_places_are_remembered_only_where_they_hold() -> None:
+    """Conversations of one shape, of which one's text begins with what the prompt opens."""
+    template = hub_templates()["Aletheia-Bench-DPO-Think-14B"]
+    for answers in (["a", "b"], ["<think>\nr\n</think>\n\na", "b"], ["a", "<think>\nr\n</think>\n\nb"]):
+        messages = [m for a in answers for m in ({"role": "user", "content": "q"}, {"role": "assistant", "content": a})]
+        rendering = antiphon.render(messages, chat_template=template, **SPECIAL)
+        for turn in rendering.turns:
+            prompt = antiphon.render(messages[: turn.message], chat_template=template, add_generation_prompt=True, **SPECIAL).text
+            if rendering.text.startswith(prompt):
+                assert turn.start == len(prompt)
