@@ -250,6 +250,23 @@ class Backend(Protocol):
         """Free what the backend holds; it can't be used afterwards."""
 
 
+def is_backend(value: Any) -> bool:
+    """Whether something is a `Backend`; properties are not evaluated.
+
+    Raises:
+        InvalidParameter: It has what only backends have, and lacks the rest.
+    """
+    there = set(dir(value))
+    if not {"generate", "score", "end_ids"} <= there:
+        return False
+    needed = {name for name in vars(Backend) if not name.startswith("_")}
+    if missing := sorted(needed - there):
+        raise InvalidParameter(
+            f"{type(value).__name__} is not a whole backend: it lacks {', '.join(missing)}."
+        )
+    return True
+
+
 def check_rows(
     batch: TokenBatch, *, backend: str, vocab_size: int, max_context: int | None, room: int = 0
 ) -> None:

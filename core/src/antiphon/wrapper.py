@@ -20,7 +20,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from antiphon.backends import Backend, Scores, TokenBatch
+from antiphon.backends import Backend, Scores, TokenBatch, is_backend
 from antiphon.batching import Batcher
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.sampling import SamplingParams
@@ -550,8 +550,9 @@ class LLMWrapper(LLMWrapperBase):
 
 
 def _backend(model: Any, name: str, tokenizer: Any) -> Backend:
-    if isinstance(model, Backend):
-        return model
+    if is_backend(model):
+        backend: Backend = model
+        return backend
     from antiphon.registry import get_backend
 
     loaded: Backend = get_backend(name).load()(model, tokenizer=tokenizer)

@@ -18,7 +18,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 from antiphon import containers
 from antiphon.backends import Generation
 from antiphon.conversion import encode_history
-from antiphon.encoding import decoded
+from antiphon.encoding import Encoded, decoded
 from antiphon.errors import FamilyNotFound, GrammarUnavailable, InvalidParameter
 from antiphon.fields import nested_entry
 from antiphon.history import History
@@ -114,6 +114,8 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
     made = encode_history(chat, template)
     encoded, chats = made.rows[part], made.chats.parts[part]
     _check_count(len(encoded), shape, key)
+    if part == "full":
+        encoded = [_to_sampled_end(row, chat) for row, chat in zip(encoded, chats, strict=True)]
     rows = Rows(shape, [list(row.ids) for row in encoded], chats=chats)
     rows.assistant = [row.mask() for row in encoded]
     if any(row.log_probs is not None for row in encoded):
@@ -122,6 +124,16 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
             for row in encoded
         ]
     return rows
+
+
+def _to_sampled_end(row: Encoded, messages: list[Message]) -> Encoded:
+    """Return the row without what a template prints behind a last answer that was sampled.
+
+    So a conversation is scored over exactly the tokens that it was generated with.
+    """
+    if not messages or messages[-1].get("token_ids") is None or True not in row.mask():
+        return row
+    return row.part(0, len(row.ids) - row.mask()[::-1].index(True))
 
 
 def text_rows(td: TensorDictBase, key: Key, tokenizer: Any, options: dict[str, Any]) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.backends import Backend
+from antiphon.backends import is_backend
 from antiphon.wrapper import LLMWrapper
 
 from antiphon_transformers.backend import TransformersBackend
@@ -35,7 +35,7 @@ class TransformersWrapper(LLMWrapper):
             backend_kwargs: Settings of `TransformersBackend`: ``dtype``, ``device``, ``reuse_bytes`` and so on.
             **settings: See `antiphon.LLMWrapper`.
         """
-        if not isinstance(model, Backend):
+        if not is_backend(model):
             options = dict(backend_kwargs or {})
             options.setdefault("pack", not pad_model_input)
             model = TransformersBackend(model, tokenizer=tokenizer, **options)
