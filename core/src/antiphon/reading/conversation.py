@@ -92,6 +92,7 @@ class _Form:
         self.close_fields: list[str] = []
         self.close: re.Pattern[str] | None = None
         self.has_twin = False
+        self.has_thought = False
 
 
 class Splitter:
@@ -119,6 +120,8 @@ class Splitter:
         self.following = {role: self._followers(role) for role in roles}
         for form in self.forms:
             form.close = self._close(form)
+            thought = compiled.think_close.core
+            form.has_thought = bool(thought) and thought in head(form.opener)
             form.has_twin = any(
                 other is not form and (other.begins, other.size) == (form.begins, form.size)
                 for other in self.forms
@@ -418,13 +421,13 @@ class Splitter:
         first = close
         for _ in range(_MAX_EXTENSIONS):
             body = text[start : close.start()]
-            message, is_open = self._message(body)
+            message, is_open = self._message(body, form.has_thought)
             if not is_open or close.start() >= len(text):
                 break
             further = form.close.search(text, max(close.end(), close.start() + 1))
             if further is None or further.start() >= len(text):
                 close = first
-                message, is_open = self._message(text[start : close.start()])
+                message, is_open = self._message(text[start : close.start()], form.has_thought)
                 break
             close = further
         body = text[start : close.start()]
@@ -437,8 +440,12 @@ class Splitter:
         conversation.messages.append(message)
         return close.end(), unclosed
 
-    def _message(self, body: str) -> tuple[dict[str, Any], bool]:
+    def _message(self, body: str, has_thought: bool) -> tuple[dict[str, Any], bool]:
         """Read an assistant's body; True if it ends inside a call.
+
+        Args:
+            body: The body.
+            has_thought: The header held an empty reasoning block: no other one follows.
 
         Raises:
             GrammarUnavailable: It has calls that the grammar is known not to read.
@@ -450,32 +457,32 @@ class Splitter:
                     f"({self.compiled.plain(marker)!r}); declare a grammar for it."
                 )
         for empty in self.empty:
-            if body.startswith(empty):
-                body = body[len(empty) :]
+            if not has_thought and body.startswith(empty):
+                body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar
         if not self.body.bare and (
             self.interrupting is None or self.interrupting.search(body) is None
         ):
-            quick = self._quick(body)
+            quick = self._quick(body, has_thought)
             if quick is not None:
                 return quick, False
         reasoning = grammar.reasoning
         kept = ""
         compiled = self.body
-        if reasoning is not None and not reasoning.separate:
+        if reasoning is not None and not reasoning.separate and not has_thought:
             kept, body = self._kept_reasoning(body)
-        machine = Machine(compiled)
+        machine = Machine(compiled, after_thought=has_thought)
         machine.close(body)
         is_open = any(call.status == "incomplete" for call in machine.calls)
         return conversation_message(machine, grammar, kept), is_open
 
-    def _quick(self, body: str) -> dict[str, Any] | None:
+    def _quick(self, body: str, has_thought: bool) -> dict[str, Any] | None:
         """A body without calls, read without the machine; None where only that can tell."""
         compiled = self.body
         reasoning = self.grammar.reasoning
         plain = compiled.plain
-        if reasoning is None or not reasoning.separate:
+        if reasoning is None or not reasoning.separate or has_thought:
             return {"role": "assistant", "content": plain(body)}
         opener, closer = compiled.think_open, compiled.think_close
         if not body.lstrip(WHITE).startswith(self.thinks):

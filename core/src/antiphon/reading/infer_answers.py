@@ -90,6 +90,16 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     if base not in openers:
         like = next(form for form in roles if form.role == "assistant")
         roles += (replace(like, opener=base, after=("user",), unclosed=False),)
+    # What stands between reasoning and content stands between two answers in some formats.
+    roles = tuple(
+        form
+        for form in roles
+        if not (
+            form.role == "assistant"
+            and form.after == ("assistant",)
+            and literal_text(form.opener).startswith(after.strip(WHITE))
+        )
+    )
     reasoning = ReasoningForm(
         opener, after, opened=_opened(opener.strip(WHITE), prompts), empty=empty
     )

@@ -232,9 +232,15 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
         for before, opener, unclosed in turns.openers(role):
             made.setdefault((role, opener, unclosed), []).append(before)
     closer = turns.closers.get("s", "")
+    headers = {opener for role, opener, _ in made if role == "a"}
+    usual = {text for text in headers if isinstance(text, str) and text.strip()}
+    others: set[Literals] = set()
     if not closer.strip() or closer == turns.closers.get("u"):
-        users = {opener for role, opener, _ in made if role == "u"}
-        made = {key: places for key, places in made.items() if key[0] != "s" or key[1] not in users}
+        others |= {opener for role, opener, _ in made if role == "u"}
+    if closer == turns.closers.get("a"):
+        # A first turn with an answer's header is an answer.
+        others |= {text for text in headers if lead_of(text).endswith(tuple(usual - {text}))}
+    made = {key: places for key, places in made.items() if key[0] != "s" or key[1] not in others}
     names = {"": "", **ROLES}
     return tuple(
         RoleForm(

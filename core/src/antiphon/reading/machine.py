@@ -65,6 +65,7 @@ class Machine:
     Args:
         compiled: The grammar.
         inside: Whether the turn begins inside the reasoning.
+        after_thought: Whether the reasoning is over before the turn begins.
         tools: The parameter schema of each tool, where the tools are known.
 
     Attributes:
@@ -77,7 +78,14 @@ class Machine:
         open_call: Whether the text so far ends inside a call.
     """
 
-    def __init__(self, compiled: Compiled, *, inside: bool = False, tools: Tools = None) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        *,
+        inside: bool = False,
+        after_thought: bool = False,
+        tools: Tools = None,
+    ) -> None:
         self._compiled = compiled
         self._tools = tools
         self._trial: tuple[Machine, int] | None = None
@@ -100,6 +108,8 @@ class Machine:
         self.ended_by: str | None = None
         if inside:
             self._state = "reasoning"
+        elif after_thought:
+            self._state = "content"
 
     @property
     def in_reasoning(self) -> bool:

@@ -67,11 +67,13 @@ class Prober:
         template: The template's source.
         variables: Template variables such as ``bos_token``.
         as_text: Give call arguments as JSON text, as some templates demand.
+        as_parts: Give contents as lists of parts, as some templates demand.
     """
 
     template: str
     variables: Mapping[str, Any] = field(default_factory=dict)
     as_text: bool = False
+    as_parts: bool = False
 
     def render(
         self,
@@ -96,9 +98,20 @@ class Prober:
             return None
 
     def _given(self, messages: Sequence[Message]) -> list[Message]:
-        if not self.as_text:
-            return list(messages)
-        return [with_text_arguments(message) for message in messages]
+        given = list(messages)
+        if self.as_text:
+            given = [with_text_arguments(message) for message in given]
+        if self.as_parts:
+            given = [with_parts(message) for message in given]
+        return given
+
+
+def with_parts(message: Message) -> Message:
+    """Return a message whose content is a list with one part."""
+    content = message.get("content")
+    if not isinstance(content, str) or not content:
+        return message
+    return {**message, "content": [{"type": "text", "text": content}]}
 
 
 def with_text_arguments(message: Message) -> Message:

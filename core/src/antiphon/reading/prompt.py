@@ -37,12 +37,16 @@ def answer_begun(compiled: Compiled, prompt: str) -> str:
     splitter = compiled.conversation
     if not isinstance(splitter, Splitter):
         splitter = compiled.conversation = Splitter(compiled)
-    best = -1
+    best, opening = -1, ""
     for literal in splitter.answer_openers:
         found = prompt.rfind(literal)
-        if found >= 0:
-            best = max(best, found + len(literal))
+        if found >= 0 and found + len(literal) > best:
+            best, opening = found + len(literal), literal
     if best >= 0:
+        # A block that the header holds was begun and is over: the machine must see it.
+        for mark in (compiled.think_open.core, compiled.think_close.core):
+            if mark and mark in opening:
+                return prompt[best - len(opening) + opening.index(mark) :]
         return prompt[best:]
     # No opener is known: what the prompt says of the reasoning can still be seen at its end.
     opener, closer = compiled.think_open.core, compiled.think_close.core
