@@ -1,0 +1,86 @@
+"""Training samples show each turn in the context that the model has at inference, and there are as few as can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rendering_helpers import corpus, hub_templates, tokenizer
+
+import antiphon
+from antiphon.errors import RenderError
+
+CHOICES = [
+    ("qwen3", None),
+    ("qwen3", "Qwen-Qwen2.5-7B-Instruct"),
+    ("qwen3", "Qwen-Qwen3-0.6B@a55ee1"),
+    ("qwen3", "Qwen-Qwen3-4B-Thinking-2507"),
+    ("qwen3", "Qwen-Qwen3-Coder-30B-A3B-Instruct"),
+    ("llama3", "meta-llama-Llama-3.1-8B-Instruct"),
+    ("gemma3", None),
+    ("gptoss", None),
+    ("deepseek_v3", None),
+    ("deepseek_v3", "microsoft-MAI-DS-R1"),
+    ("deepseek_v3", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"),
+    ("deepseek_v3", "tencent-DeepSeek-V3.1-Terminus-W4AFP8"),
+]
+
+
+@pytest.mark.parametrize(("name", "template"), CHOICES)
+def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | None) -> None:
+    own = tokenizer(name)
+    source = hub_templates()[template] if template else None
+    turns = 0
+    for conversation in corpus():
+        messages = conversation["messages"]
+        kwargs = {k: v for k, v in conversation["kwargs"].items() if k != "add_generation_prompt"}
+        options: dict[str, Any] = {"tools": conversation.get("tools"), "chat_template": source, **kwargs}
+        try:
+            samples = antiphon.training_samples(messages, own, **options)
+        except RenderError:
+            continue
+        prompts = {}
+        for index, message in enumerate(messages):
+            if message["role"] == "assistant" and index:
+                try:
+                    prompt = antiphon.render(messages[:index], own, add_generation_prompt=True, **options)
+                except RenderError:
+                    continue
+                prompts[index] = prompt.tokenize().input_ids
+        trained = []
+        for sample in samples:
+            mask = sample.assistant_mask
+            for place, (before, here) in enumerate(zip([False, *mask], mask, strict=False)):
+                if here and not before:
+                    found = [i for i, prompt in prompts.items() if sample.input_ids[:place] == prompt]
+                    first = 0 in sample.message_index[place : place + 8] and messages[0]["role"] == "assistant"
+                    assert found or first, (conversation["id"], own.decode(sample.input_ids[:place]))
+                    trained += found[:1]
+        assert len(trained) == len(set(trained)), conversation["id"]
+        turns += len(trained)
+        # No sample could be left out: each trains a turn that no other one shows as generated.
+        texts = [own.decode(s.input_ids) for s in samples]
+        assert not any(a != b and b.startswith(a) for a in texts for b in texts)
+    assert turns > 25
+
+
+def test_a_template_that_never_rewrites_gives_one_sample() -> None:
+    own = tokenizer("qwen3")
+    conversation = next(c for c in corpus() if c["id"] == "three-turns")
+    (sample,) = antiphon.training_samples(
+        conversation["messages"], own, chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
+    )
+    assert sample.input_ids == antiphon.render(
+        conversation["messages"], own, chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
+    ).tokenize().input_ids
+
+
+def test_reasoning_that_the_prompt_opens_is_trained_without_its_opening() -> None:  # case think-05
+    own = tokenizer("deepseek_v3")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nr\n</think>\n\nb"}]
+    (sample,) = antiphon.training_samples(
+        messages, own, chat_template=hub_templates()["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"]
+    )
+    masked = own.decode([t for t, m in zip(sample.input_ids, sample.assistant_mask, strict=True) if m])
+    assert masked == "r\n</think>\n\nb<｜end▁of▁sentence｜>"
+    assert own.decode(sample.input_ids).endswith("<｜Assistant｜><think>\n" + masked)
