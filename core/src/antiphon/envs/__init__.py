@@ -26,6 +26,7 @@ _EXPORTS = {
     "DatasetChatEnv": "antiphon.envs.dataset",
     "LLMHashingEnv": "antiphon.envs.hashing",
     "SipHash": "antiphon.envs.hashing",
+    "LLMEnv": "antiphon.envs.llm",
     "EnvBase": "antiphon.envs.base",
     "check_env": "antiphon.envs.checking",
     "step_mdp": "antiphon.envs.base",

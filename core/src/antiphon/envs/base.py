@@ -8,11 +8,11 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, cast
 
 import torch
-from tensordict import TensorDict, TensorDictBase, lazy_stack
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
 
 from antiphon.envs.specs import Categorical, Composite, Spec, Unbounded, has_key
 from antiphon.errors import EnvError, InvalidParameter
@@ -151,7 +151,9 @@ class EnvBase:
         if tensordict is not None and has_key(tensordict, "_reset"):
             return self._partial_reset(tensordict, **kwargs)
         made = self._reset(tensordict, **kwargs)
-        result = made if tensordict is None else self._merged(tensordict, made)
+        result = (
+            made if tensordict is None else with_entries(made, tensordict, ("next", *DONE_KEYS))
+        )
         for key in self.reward_keys:
             if key not in self.full_observation_spec and tensordict is not None:
                 result = result.exclude(key)
@@ -178,7 +180,10 @@ class EnvBase:
         following = self._step(tensordict)
         batch = following.batch_size
         for key in self.reward_keys:
-            if following.get(key, None) is None:
+            present = (
+                has_key(following, key) if isinstance(key, str) else key in following.keys(True)
+            )
+            if not present:
                 spec = self.full_reward_spec[key].expand(
                     *batch, *self.full_reward_spec[key].shape[len(self.batch_size) :]
                 )
@@ -202,13 +207,6 @@ class EnvBase:
         for key, value in flags.items():
             tensordict.set(key, value)
 
-    def _merged(self, old: TensorDictBase, new: TensorDictBase) -> TensorDictBase:
-        """Return the entries of both; where both have one, ``new``'s."""
-        result = old.exclude("next", *DONE_KEYS)
-        for key, value in new.items():
-            result.set(key, value)
-        return result
-
     def _partial_reset(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase:
         mask = cast("torch.Tensor", tensordict.get("_reset")).reshape(-1)
         if len(tensordict.batch_size) != 1 or mask.numel() != tensordict.batch_size[0]:
@@ -223,7 +221,7 @@ class EnvBase:
             return rest
         source = rest[torch.tensor(chosen)].select(*self.full_state_spec.keys(), strict=False)
         fresh = self._reset(source, **kwargs)
-        fresh = self._merged(source, fresh)
+        fresh = with_entries(fresh, source, ("next", *DONE_KEYS))
         self._complete_flags(fresh)
         for index, row in zip(chosen, fresh.unbind(0), strict=True):
             rows[index] = row
@@ -409,6 +407,22 @@ def _single(spec: Composite) -> Spec:
     return cast("Spec", spec[leaves[0]]) if len(leaves) == 1 else spec
 
 
+def with_entries(
+    new: TensorDictBase, old: TensorDictBase, without: Container[str]
+) -> TensorDictBase:
+    """Return ``new`` with those entries of ``old`` that it lacks, less ``without``."""
+    lazy = isinstance(new, LazyStackedTensorDict) or isinstance(old, LazyStackedTensorDict)
+    if lazy and new.batch_dims and new.batch_size == old.batch_size:
+        # Row by row: entries may be ragged.
+        pairs = zip(new.unbind(0), old.unbind(0), strict=True)
+        return lazy_stack([with_entries(mine, other, without) for mine, other in pairs])
+    result = new.copy()
+    for key, value in old.items():
+        if key not in without and not has_key(result, key):
+            result.set(key, value)
+    return result
+
+
 def step_mdp(
     tensordict: TensorDictBase,
     *,
@@ -445,7 +459,5 @@ def step_mdp(
     if keep_other:
         if exclude_action:
             dropped.update(key if isinstance(key, str) else key[0] for key in action_keys)
-        for key, value in tensordict.items():
-            if key not in dropped and not has_key(result, key):
-                result.set(key, value)
+        result = with_entries(result, tensordict, dropped)
     return cast("TensorDictBase", result)

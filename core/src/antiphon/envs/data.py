@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from antiphon.envs.base import with_entries
 from antiphon.envs.problems import numbered_rows
 from antiphon.envs.specs import Composite, Unbounded, has_key
 from antiphon.envs.transformed import Transform
@@ -263,10 +264,7 @@ class DataLoadingPrimer(Transform):
         made.set("group_id", torch.tensor(groups, dtype=torch.int64, device=self.device))
         if tensordict is None:
             return made
-        result = tensordict.copy()
-        for key, value in made.items():
-            result.set(key, value)
-        return result
+        return with_entries(made, tensordict, ())
 
     def _size(self, tensordict: TensorDictBase | None) -> int:
         parent = self.parent
