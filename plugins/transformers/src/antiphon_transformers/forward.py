@@ -31,12 +31,11 @@ class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """Append states ``[batch, heads, new, dim]`` and return all."""
         if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
             return super().update(key_states, value_states, *args, **kwargs)
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
+        if not self.is_initialized:  # by hand: what initialises a layer differs between releases
+            self.dtype, self.device = key_states.dtype, key_states.device
+            self.is_initialized = True
         held_keys, held_values = self.keys, self.values
-        assert held_keys is not None
-        assert held_values is not None
-        old = held_keys.shape[-2] if held_keys.dim() == 4 else 0
+        old = 0 if held_keys is None else held_keys.shape[-2]
         new = old + key_states.shape[-2]
         mine = self._views is not None and self._views[0] is self.keys
         if not mine or self._store is None or new > self._store[0].shape[-2]:
@@ -44,7 +43,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             buffers = []
             for held, states in ((held_keys, key_states), (held_values, value_states)):
                 buffer = states.new_empty((*states.shape[:-2], room, states.shape[-1]))
-                if old:
+                if held is not None:
                     buffer[..., :old, :] = held
                 buffers.append(buffer)
             self._store = (buffers[0], buffers[1])
