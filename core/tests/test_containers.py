@@ -440,6 +440,23 @@ def test_tokens_padded_elsewhere_need_a_mask() -> None:
     )
 
 
+def test_masks_are_padded_like_their_tokens() -> None:
+    padded = both().to_tokens(tokenizer()).pad(tokenizer().pad_token_id)
+    masks = both().to_masks(tokenizer())
+    laid = masks.pad(like=padded)
+    assert laid.all_attention_mask.shape == padded.full.shape
+    own = padded.full[1][laid.all_assistant_mask[1]]
+    assert tokenizer().decode(own) == "2+2 equals 4.<|im_end|>You're welcome!<|im_end|>"
+    assert laid.all_attention_mask.sum(-1).tolist() == [
+        len(row) for row in rows(padded.unpad(), "full")
+    ]
+    assert rows(laid.unpad(), "all_assistant_mask") == rows(masks, "all_assistant_mask")
+    with pytest.raises(ContainerError, match="no padded"):
+        masks.pad(like=padded.unpad())
+    with pytest.raises(ContainerError, match="has 1 rows"):
+        masks[:1].pad(like=padded)
+
+
 def test_padding_twice_and_padding_what_is_missing_are_errors() -> None:
     tokens = both().to_tokens(tokenizer())
     with pytest.raises(ContainerError, match="padded already"):

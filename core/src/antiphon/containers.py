@@ -21,7 +21,7 @@ from tensordict import TensorClass, is_tensor_collection
 from antiphon.errors import ContainerError
 from antiphon.fields import field_entry
 from antiphon.history import History
-from antiphon.padding import Side, pad_storage, unpad_rows
+from antiphon.padding import Side, pad_storage, place_storage, unpad_rows
 from antiphon.ragged import ragged
 
 if TYPE_CHECKING:
@@ -193,9 +193,27 @@ class Masks(TensorClass["nocast"]):
         """The spec of a container of batch size `shape` with `keys`."""
         return _spec(cls, shape, keys, _MASKS, _tensor_leaf(torch.bool))
 
-    def pad(self, *, side: Side | None = None, sizes: dict[str, int] | None = None) -> Self:
-        """Dense rows, False on the padding."""
-        return _pad(self, _MASKS, False, side, sizes)
+    def pad(
+        self,
+        *,
+        like: Tokens | None = None,
+        side: Side | None = None,
+        sizes: dict[str, int] | None = None,
+    ) -> Self:
+        """Dense rows, False on the padding.
+
+        Args:
+            like: padded tokens; the masks are laid over their `full`. Without it:
+            side: where to pad (right).
+            sizes: lengths to pad to, by name.
+        """
+        if like is None:
+            return _pad(self, _MASKS, False, side, sizes)
+        made = type(self)._from_tensordict(
+            place_storage(self._tensordict, _MASKS, False, like._tensordict)
+        )
+        made.padded = True
+        return made
 
     def unpad(self, masks: Masks | torch.Tensor | None = None) -> Self:
         """Ragged rows without padding."""

@@ -150,6 +150,44 @@ def pad_storage(
     return out
 
 
+def place_storage(td: Any, names: Sequence[str], fill: float, like: Any) -> TensorDict:
+    """A padded copy of a container's storage whose rows stand where `like`, padded, has those of its `full`.
+
+    Raises:
+        ContainerError: `like` does not know where its rows are, or they have other lengths.
+    """
+    where = _bounds(like, "full")
+    shape = None if where is None else like._get_str("full", None).shape
+    if where is None or shape is None:
+        raise ContainerError(
+            "there is no padded `full` with known bounds to place the rows like: pad it with pad()"
+        )
+    entries: dict[str, Any] = {}
+    for name in names:
+        nested = token_rows(td, name)
+        if nested is None:
+            continue
+        rows = leaves(nested)
+        if len(rows) != len(where):
+            raise ContainerError(
+                f"{name} has {len(rows)} rows, what it is to be padded like has {len(where)}"
+            )
+        out = torch.full((len(rows), shape[-1]), fill, dtype=rows[0].dtype, device=rows[0].device)
+        for i, (row, (start, end)) in enumerate(zip(rows, where, strict=True)):
+            if len(row) != end - start:
+                raise ContainerError(
+                    f"row {i} of {name} has {len(row)} values for {end - start} tokens"
+                )
+            out[i, start:end] = row
+        entries[name] = out.reshape(shape)
+    made = TensorDict(entries, batch_size=td.batch_size, device=td.device)
+    bounds = torch.tensor(where, device=td.device).reshape(*shape[:-1], 2)
+    made["bounds"] = TensorDict(
+        dict.fromkeys(entries, bounds), batch_size=td.batch_size, device=td.device
+    )
+    return made
+
+
 def _side_by_side(rows: Mapping[str, Any]) -> bool:
     parts = zip(*(leaves(rows[name]) for name in ("prompt", "response", "full")), strict=True)
     return all(len(prompt) + len(response) == len(full) for prompt, response, full in parts)
