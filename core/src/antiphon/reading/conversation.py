@@ -474,6 +474,12 @@ class Splitter:
             kept, body = self._kept_reasoning(body)
         machine = Machine(compiled, after_thought=has_thought)
         machine.close(body)
+        if machine.reasoning and reasoning is not None and reasoning.trimmed:
+            thought = "".join(machine.reasoning)
+            if thought != thought.strip(WHITE):
+                kept, rest = self._kept_reasoning(body)
+                machine = Machine(compiled, after_thought=True)
+                machine.close(rest)
         is_open = any(call.status == "incomplete" for call in machine.calls)
         return conversation_message(machine, grammar, kept), is_open
 
@@ -498,6 +504,8 @@ class Splitter:
         if found < 0 or stop < len(begin) or not body.startswith(end, stop):
             return None
         message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
+        if reasoning.trimmed and (body[len(begin) : stop].strip(WHITE) != body[len(begin) : stop]):
+            return None
         if stop > len(begin):
             message["reasoning_content"] = plain(body[len(begin) : stop])
         return message

@@ -127,6 +127,8 @@ class ReasoningForm:
             print that field: the block then stays in the content, since only so it comes back when rendered.
         empty: Texts of an empty block, as templates print them with thinking off or for turns without reasoning
             (``"<think>\\n\\n</think>\\n\\n"``, DeepSeek V3.1's ``"</think>"``). A turn that begins so has no reasoning.
+        trimmed: The template strips the reasoning of white space. In whole conversations a block with more of it than
+            the format has did not come from the field and stays in the content.
     """
 
     opener: str
@@ -134,6 +136,7 @@ class ReasoningForm:
     opened: Opened = "sometimes"
     separate: bool = True
     empty: tuple[str, ...] = ()
+    trimmed: bool = False
 
 
 @dataclass(frozen=True)

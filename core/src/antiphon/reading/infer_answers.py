@@ -100,8 +100,15 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
             and literal_text(form.opener).startswith(after.strip(WHITE))
         )
     )
+    spaced = prober.render(
+        [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": answer, "reasoning_content": f"\n {_REASON}\n "},
+        ]
+    )
+    trimmed = spaced is not None and f"\n {_REASON}\n " not in spaced
     reasoning = ReasoningForm(
-        opener, after, opened=_opened(opener.strip(WHITE), prompts), empty=empty
+        opener, after, trimmed=trimmed, opened=_opened(opener.strip(WHITE), prompts), empty=empty
     )
     return replace(grammar, roles=roles, reasoning=reasoning, content=content)
 

@@ -115,6 +115,7 @@ def probe_turns(prober: Prober) -> Turns:
             "The template does not print a question and its answer once each, so its renderings "
             "can't be read back; declare a grammar for it."
         )
+    _note_without_system(turns, prober)
     _close(turns)
     for sequence in WITH_TOOLS:
         _note_tools(turns, prober, sequence)
@@ -144,6 +145,18 @@ def _note(turns: Turns, prober: Prober, sequence: str, **options: object) -> Non
         turns.add(before, role, with_dates(part))
         before = role
     turns.ends[before].append(parts[-1])
+
+
+def _note_without_system(turns: Turns, prober: Prober) -> None:
+    """Note how a conversation begins whose system text is empty, where that is another way again."""
+    asked = conversation("sua")[1:]
+    text = prober.render([{"role": "system", "content": ""}, *asked])
+    parts = cut(text, [message["content"] for message in asked]) if text is not None else None
+    if parts is None:
+        return
+    openers = [lead_of(item) for item in turns.between.get(("", "s"), [])]
+    if not any(parts[0].startswith(opener) for opener in openers if opener.strip()):
+        turns.add("", "u", with_dates(parts[0]))
 
 
 def _note_tools(turns: Turns, prober: Prober, sequence: str) -> None:
