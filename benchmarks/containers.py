@@ -20,11 +20,83 @@ from collections.abc import Callable
 from typing import Any
 
 CONVERSATIONS, MESSAGES = 256, 8
-WORDS = (
-    "the of and to in is that it was for on are as with his they at be this from have or by one had not but what "
-    "all were when we there can an your which their said if do will each about how up out them then she many some "
-    "so these would other into has more her two like him see time could no make than first been its who now people"
-).split()
+WORDS = [
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "it",
+    "was",
+    "for",
+    "on",
+    "are",
+    "as",
+    "with",
+    "his",
+    "they",
+    "at",
+    "be",
+    "this",
+    "from",
+    "have",
+    "or",
+    "by",
+    "one",
+    "had",
+    "not",
+    "but",
+    "what",
+    "all",
+    "were",
+    "when",
+    "we",
+    "there",
+    "can",
+    "an",
+    "your",
+    "which",
+    "their",
+    "said",
+    "if",
+    "do",
+    "will",
+    "each",
+    "about",
+    "how",
+    "up",
+    "out",
+    "them",
+    "then",
+    "she",
+    "many",
+    "some",
+    "so",
+    "these",
+    "would",
+    "other",
+    "into",
+    "has",
+    "more",
+    "her",
+    "two",
+    "like",
+    "him",
+    "see",
+    "time",
+    "could",
+    "no",
+    "make",
+    "than",
+    "first",
+    "been",
+    "its",
+    "who",
+    "now",
+    "people",
+]
 
 
 def conversations(seed: int) -> list[list[dict[str, Any]]]:
@@ -32,11 +104,15 @@ def conversations(seed: int) -> list[list[dict[str, Any]]]:
     rng = random.Random(seed)
 
     def text() -> str:
-        return " ".join(f"{rng.choice(WORDS)}{rng.randrange(10) if rng.random() < 0.2 else ''}" for _ in range(55))
+        return " ".join(
+            f"{rng.choice(WORDS)}{rng.randrange(10) if rng.random() < 0.2 else ''}"
+            for _ in range(55)
+        )
 
     roles = ("user", "assistant")
     return [
-        [{"role": roles[i % 2], "content": text()} for i in range(MESSAGES)] for _ in range(CONVERSATIONS)
+        [{"role": roles[i % 2], "content": text()} for i in range(MESSAGES)]
+        for _ in range(CONVERSATIONS)
     ]
 
 
@@ -71,11 +147,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
 
+    from antiphon import ChatHistory, History
     from torchrl.data.llm import History as TorchHistory
     from torchrl.modules.llm.policies import ChatHistory as TorchChatHistory
     from transformers import AutoTokenizer
-
-    from antiphon import ChatHistory, History
 
     repeats = options.repeats
     chats = [conversations(seed) for seed in range(repeats)]
@@ -84,8 +159,18 @@ def main() -> None:
         return AutoTokenizer.from_pretrained(options.tokenizer)
 
     def report(name: str, ours: float, theirs: float, unit: str) -> None:
-        print(json.dumps({"name": name, "antiphon": round(ours, 6), "torchrl": round(theirs, 6), "unit": unit,
-                          "ratio": round(theirs / ours, 2)}), flush=True)
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "antiphon": round(ours, 6),
+                    "torchrl": round(theirs, 6),
+                    "unit": unit,
+                    "ratio": round(theirs / ours, 2),
+                }
+            ),
+            flush=True,
+        )
 
     report(
         "from_chats",
@@ -116,12 +201,20 @@ def main() -> None:
     their_tokens = [c.to_tokens(tokenizer, chat_template_name=name) for c in theirs]
     our_rows = our_tokens[0].get("full", as_list=True)
     their_rows = their_tokens[0].get("full", as_list=True)
-    equal = all(a.tolist() == b.flatten().tolist() for a, b in zip(our_rows, their_rows, strict=True))
-    print(json.dumps({"name": "same ids", "value": equal, "tokens": sum(len(row) for row in our_rows)}))
+    equal = all(
+        a.tolist() == b.flatten().tolist() for a, b in zip(our_rows, their_rows, strict=True)
+    )
+    print(
+        json.dumps(
+            {"name": "same ids", "value": equal, "tokens": sum(len(row) for row in our_rows)}
+        )
+    )
     report(
         "to_history",
         median(lambda run: our_tokens[run].to_history(tokenizer, chat_template_name=name), repeats),
-        median(lambda run: their_tokens[run].to_history(tokenizer, chat_template_name=name), repeats),
+        median(
+            lambda run: their_tokens[run].to_history(tokenizer, chat_template_name=name), repeats
+        ),
         "s",
     )
     back = our_tokens[0].to_history(tokenizer, chat_template_name=name).full.to_chats()
