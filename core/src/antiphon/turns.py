@@ -6,9 +6,9 @@ of message ``i`` begins right there, whatever the template is. Where the templat
 generation prompt is looked for between the last text of the messages before and the first text of this one. The end
 is what ``render(messages[:i + 1])`` prints behind the message's last character, less what follows the end token.
 
-Rendering prefixes for every turn would be slow, so places are remembered by all that they can depend on: the
-template, its variables, the shapes of the messages up to this one (roles, fields, which of the template's own strings
-the texts contain) and the scaffold around the turn. Places are kept as distances from the message's own text.
+Rendering prefixes for every turn would be slow, so places are remembered by what they depend on: the template, its
+variables, the scaffold around the turn, the shapes of the messages before it (roles, fields, which of the template's
+own strings the texts contain), those nearby in order. Places are kept as distances from the message's own text.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ QUOTED_FIELDS = frozenset({"name", "id"})
 # A control token as it looks, for cutting between two of them where there is no tokenizer to ask.
 _MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
 _PLACES_KEPT = 16384
+_NEAR = 4  # messages before a turn whose order counts for its place
 
 
 class Turn(NamedTuple):
@@ -90,11 +91,12 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
         return turns, unlocated
     extents = _extents([(s.start, s.end, s[2:]) for s in rendering.spans], len(messages), len(text))
     finder = _Finder(source)
-    shape: Hashable = _context_key(source)
+    context = _context_key(source)
+    shapes = [hash(_shape(message, finder.constants)) for message in messages[: assistants[-1] + 1]]
+    seen: set[int] = set()
     shaped = 0
     for index in assistants:
-        for message in messages[shaped : index + 1]:
-            shape = hash((shape, _shape(message, finder.constants)))
+        seen.update(shapes[shaped : index + 1])
         shaped = index + 1
         extent = extents[index]
         is_last = index == len(messages) - 1
@@ -106,7 +108,10 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
                 turns.append(Turn(index, extent.before + place.start, len(text), False))
             continue
         key = (
-            shape,
+            context,
+            min(index, _NEAR),
+            frozenset(seen),
+            tuple(shapes[max(0, index - _NEAR) : index + 1]),
             text[extent.before : extent.first],
             text[extent.last : extent.after],
             extent.shown,
