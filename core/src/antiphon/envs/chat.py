@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_non_tensor
+from tensordict import TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
 from antiphon.envs.base import DONE_KEYS, EnvBase
 from antiphon.envs.chat_modes import (
@@ -32,9 +32,9 @@ _CONTAINERS = ("history", "text", "tokens", "masks", "log_probs")
 class ChatEnv(EnvBase):
     """A conversation: reset gives the first prompt, each step takes an answer and gives the next.
 
-    Without a task the next prompt is simply the conversation so far, for transforms to go on with. A
-    task answers, gives rewards and says when a conversation has ended. Nothing of a row is kept in
-    the environment; any number of rows can be reset or stepped, whatever ``batch_size`` says.
+    Without a task the next prompt is simply the conversation so far, for transforms to go on with.
+    A task answers, gives rewards and says when a conversation has ended. Nothing of a row is kept
+    in the environment; any number of rows can be reset or stepped, whatever ``batch_size`` says.
 
     Args:
         input_mode: The form of prompts and answers: ``"history"``, ``"text"`` or ``"tokens"``.
@@ -237,6 +237,62 @@ class ChatEnv(EnvBase):
             dtype = torch.bool if kind is bool else torch.float32
             entries[key] = self._column([reply.info.get(key, 0) for reply in replies], dtype)
         return TensorDict(entries, batch_size=(count,), device=self.device)
+
+    # For transforms.
+
+    def conversations(self, tensordict: TensorDictBase) -> list[list[Message]]:
+        """Return each row's messages, the policy's answer last.
+
+        Args:
+            tensordict: The root of a step, with the answer.
+        """
+        answers = self.mode.read(tensordict)
+        self.mode.check(answers)
+        return self.mode.messages(answers)
+
+    def reply(
+        self,
+        tensordict: TensorDictBase,
+        next_tensordict: TensorDictBase,
+        replies: Mapping[int, Sequence[Message]],
+        *,
+        undo_done: bool = True,
+        zero_reward: bool = True,
+    ) -> TensorDictBase:
+        """Return the next step with other replies in some rows.
+
+        What the task said there is taken back: the answer stands, and then ``replies``. All ids so
+        far are kept.
+
+        Args:
+            tensordict: The root of the step, with the answer.
+            next_tensordict: What the step gave.
+            replies: By row, the messages that follow the answer.
+            undo_done: Whether these rows go on although they had ended.
+            zero_reward: Whether these rows' rewards become 0.
+        """
+        chosen = sorted(replies)
+        if not chosen:
+            return next_tensordict
+        index = torch.tensor(chosen)
+        answers = self.mode.read(tensordict[index])
+        fresh = TensorDict(
+            self.mode.proceed(answers, [list(replies[row]) for row in chosen], self.device),
+            batch_size=(len(chosen),),
+            device=self.device,
+        )
+        rows = [row.copy() for row in next_tensordict.unbind(0)]
+        for row, part in zip(chosen, fresh.unbind(0), strict=True):
+            for key, value in part.items():
+                rows[row].set(key, value)
+            if undo_done:
+                for key in DONE_KEYS:
+                    rows[row].set(key, torch.zeros_like(rows[row].get(key)))
+            if zero_reward:
+                for key in self.reward_keys:
+                    rows[row].set(key, torch.zeros_like(rows[row].get(key)))
+        stacked: TensorDictBase = lazy_stack(rows)
+        return stacked
 
     def _turn(self, tensordict: TensorDictBase, count: int) -> torch.Tensor:
         given: Any = tensordict.get("turn", None)

@@ -1,7 +1,7 @@
 """The three forms in which `ChatEnv` hands a conversation to a policy: history, text, tokens.
 
-Each form makes the first prompt, reads the answer, and makes the next prompt. A row's state, where a
-form needs more than its prompt, is the entry ``"conversation"`` of that row.
+Each form makes the first prompt, reads the answer, and makes the next prompt. A row's state, where
+a form needs more than its prompt, is the entry ``"conversation"`` of that row.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ class TokensMode:
         answers = []
         for row, conversation in enumerate(row_values(tensordict, STATE)):
             whole = _whole_row(row, prompts, responses, fulls, conversation)
-            # A row that went on without a reply is still in the turn that it began after its prompt.
+            # A row that went on without a reply is still in the turn that it began after its
+            # prompt.
             known = conversation.prompt.input_ids
             if whole[: len(known)] != known:
                 raise EnvError(

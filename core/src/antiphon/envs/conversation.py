@@ -1,7 +1,7 @@
 """One conversation between a model and a task, token-exact from turn to turn.
 
-A `Conversation` never changes: an answer or a reply gives a new one. The ids of its prompt start with
-all ids of the turn before and with what was sampled then; only what is new is encoded.
+A `Conversation` never changes: an answer or a reply gives a new one. The ids of its prompt start
+with all ids of the turn before and with what was sampled then; only what is new is encoded.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ class Prompter:
         return replace(conversation, messages=(*before, message), turns=conversation.turns + 1)
 
     def proceed(self, conversation: Conversation, replies: Sequence[Message]) -> Conversation:
-        """Return the conversation with ``replies`` behind its last answer and a prompt for the next.
+        """Return the conversation with ``replies`` behind its last answer and a prompt for the
+        next.
 
         Where the template rewrites what was sampled before, the prompt has ``starts_anew`` set and
         its ``breaks`` say what was rewritten.

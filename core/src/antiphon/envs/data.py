@@ -1,7 +1,7 @@
 """Data for conversations: rows from files and data sets, and the transform that hands them out.
 
-Rows come out in an order that a seed settles, each repeated for its group, for ever; where the reading
-stands can be saved and restored, so that a run that goes on sees each row once.
+Rows come out in an order that a seed settles, each repeated for its group, for ever; where the
+reading stands can be saved and restored, so that a run that goes on sees each row once.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class DataLoadingPrimer(Transform):
     equal. When the loader is at its end it begins anew.
 
     Args:
-        dataloader: Yields rows (mappings), batches of rows (lists, tensordicts), or batches as mappings
-            of columns if it says a ``batch_size``.
+        dataloader: Yields rows (mappings), batches of rows (lists, tensordicts), or batches as
+            mappings of columns if it says a ``batch_size``.
         dataloader_factory: Makes the loader on first use, in place of ``dataloader``.
         primers: The specs of the entries; found from the first row if None.
         stack_method: Makes a tensordict of a list of rows; by default each field becomes an entry.

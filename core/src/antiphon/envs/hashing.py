@@ -1,4 +1,5 @@
-"""Hashes of token sequences that are the same in every process: SipHash-2-4, and an environment on it.
+"""Hashes of token sequences that are the same in every process: SipHash-2-4, and an environment on
+it.
 
 SipHash: Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012; with 2 compression and 4
 finalisation rounds and a 128-bit key.

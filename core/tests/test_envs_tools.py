@@ -1,0 +1,316 @@
+"""Tools and further thought in conversations: run, answered, never fatal, and no id is lost."""
+
+from __future__ import annotations
+
+import enum
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from antiphon import ChatEnv, History
+from antiphon.containers import ChatHistory
+from antiphon.envs import (
+    AddThinkingPrompt,
+    EnvBase,
+    FunctionTask,
+    Reply,
+    Tool,
+    ToolBox,
+    ToolTransform,
+    WordProblems,
+)
+from antiphon.envs.tools import function_schema, type_schema
+from antiphon.errors import EnvError, InvalidParameter
+from tensordict import TensorDict, TensorDictBase
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    path = Path(__file__).with_name("rollout_helpers.py")
+    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.byte_tokenizer(HERMES)
+
+
+HERMES = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}<tool_call>\n"
+    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Unit(enum.Enum):
+    CELSIUS = "c"
+    KELVIN = "k"
+
+
+def weather(city: str, days: int = 1, unit: Unit | None = None) -> dict[str, Any]:
+    """Return the weather.
+
+    A second paragraph.
+
+    Args:
+        city: The place, and what
+            it is called.
+        days (int): How many.
+
+    Returns:
+        What it will be.
+    """
+    return {"city": city, "days": days}
+
+
+def slow(seconds: float) -> str:
+    """Sleep."""
+    time.sleep(seconds)
+    return "slept"
+
+
+def failing() -> None:
+    """Fail."""
+    raise RuntimeError("out of order")
+
+
+def called(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}, **more}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def answer(root: TensorDictBase, *messages: dict[str, Any]) -> TensorDictBase:
+    prompt = root["history"].prompt
+    full = prompt.extend(History.from_chats([[m] for m in messages]), inplace=False, dim=-1)
+    return root.set("history", ChatHistory(prompt=prompt, full=full, batch_size=root.batch_size))
+
+
+# Schemas
+
+
+def test_a_schema_comes_from_the_signature_and_the_docstring() -> None:
+    assert function_schema(weather) == {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Return the weather. A second paragraph.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "The place, and what it is called."},
+                    "days": {"type": "integer", "description": "How many."},
+                    "unit": {"anyOf": [{"enum": ["c", "k"]}, {"type": "null"}]},
+                },
+                "required": ["city"],
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("hint", "schema"),
+    [
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}}),
+        (Literal["a", 1], {"enum": ["a", 1]}),
+        (bool, {"type": "boolean"}),
+        (Any, {}),
+        (list, {"type": "array"}),
+    ],
+)
+def test_types_have_schemas(hint: Any, schema: Any) -> None:
+    assert type_schema(hint) == schema
+
+
+def test_functions_that_can_be_no_tool_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match="'x' of the tool '<lambda>' has no type hint"):
+        Tool.from_function(lambda x: x)
+
+    def odd(x: set[int]) -> None: ...
+
+    with pytest.raises(InvalidParameter, match="'x' of the tool 'odd': JSON has no form"):
+        Tool.from_function(odd)
+
+    def many(*x: int) -> None: ...
+
+    with pytest.raises(InvalidParameter, match="must be named"):
+        Tool.from_function(many)
+    with pytest.raises(InvalidParameter, match="Two tools are named 'failing'"):
+        ToolBox([failing, failing])
+
+
+# Calls
+
+
+def told(message: dict[str, Any], **options: Any) -> list[str]:
+    box = ToolBox([weather, slow, failing], **options)
+    return [reply["content"] for reply in box.answer([message])[0]]
+
+
+def test_a_result_is_told_under_the_calls_name_and_id() -> None:
+    ((reply,),) = ToolBox([weather]).answer([called("weather", {"city": "Bern"}, id="c1")])
+    assert reply == {
+        "role": "tool",
+        "name": "weather",
+        "tool_call_id": "c1",
+        "content": '{"city": "Bern", "days": 1}',
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (called("sing", {}), "there is no tool 'sing'; there are weather, slow, failing"),
+        (called("weather", {}), "the arguments don't fit"),
+        (called("weather", "{broken"), "the arguments are no JSON"),
+        (called("weather", {"city": "a", "moon": 1}), "no parameter 'moon'"),
+        (called("failing", {}), "RuntimeError: out of order"),
+        (called("weather", {}, status="malformed", problem="no brace"), "can't be read: no brace"),
+    ],
+)
+def test_whatever_goes_wrong_is_told_to_the_model(message: Any, reason: str) -> None:
+    (text,) = told(message)
+    assert text.startswith("Error: ")
+    assert reason in text
+
+
+def test_arguments_of_the_wrong_type_are_told() -> None:
+    pytest.importorskip("jsonschema", reason="types are only checked where jsonschema is installed")
+    (text,) = told(called("weather", {"city": 5}))
+    assert "the arguments don't fit" in text
+
+
+def test_a_slow_tool_is_given_up_and_long_output_is_cut() -> None:
+    assert told(called("slow", {"seconds": 1.0}), timeout=0.05) == [
+        "Error: the tool took more than 0.05 seconds."
+    ]
+    (text,) = told(called("weather", {"city": "x" * 100}), max_output=20)
+    assert text.endswith("more characters left out]")
+
+
+def test_calls_run_side_by_side() -> None:
+    box = ToolBox([slow])
+    calls = [called("slow", {"seconds": 0.3}) for _ in range(6)]
+    begin = time.monotonic()
+    assert box.answer(calls) == [[{"role": "tool", "name": "slow", "content": "slept"}]] * 6
+    assert time.monotonic() - begin < 1.5
+
+
+# In conversations
+
+
+def test_a_call_is_answered_in_place_of_the_task_and_other_rows_are_the_tasks() -> None:
+    base = ChatEnv(task=WordProblems(max_turns=5), batch_size=3)
+    env = base.append_transform(ToolTransform([weather]))
+    root = env.reset(
+        TensorDict({"question": ["a", "b", "c"], "answer": ["#### 1"] * 3}, batch_size=3)
+    )
+    step = env.step(
+        answer(
+            root,
+            called("weather", {"city": "Bern"}),
+            {"role": "assistant", "content": "#### 1"},
+            {"role": "assistant", "content": "#### 2"},
+        )
+    )
+    chats = [row.to_chats() for row in step["next", "history"].prompt.unbind(0)]
+    assert chats[0][-1]["role"] == "tool"
+    assert json.loads(chats[0][-1]["content"])["city"] == "Bern"
+    assert chats[1][-1]["role"] == "assistant"
+    assert chats[2][-1]["role"] == "user"
+    assert step["next", "reward"][:, 0].tolist() == [0.0, 1.0, pytest.approx(0.1)]
+    assert step["next", "done"][:, 0].tolist() == [False, True, False]
+
+
+def test_ten_turns_with_tools_lose_no_id(tokenizer: Any) -> None:
+    """Sampled calls, well-formed and not, keep their ids while results come in between."""
+    asks = FunctionTask(lambda messages, row, turn: Reply([{"role": "user", "content": "More."}]))
+    env = ChatEnv(input_mode="tokens", tokenizer=tokenizer, task=asks, batch_size=2)
+    env = env.append_transform(ToolTransform([weather, failing]))
+    root = env.reset(TensorDict({"query": ["a", "b"]}, batch_size=2))
+    well = '<tool_call>\n{"name": "weather", "arguments": {"city":"é"}}\n</tool_call><|im_end|>'
+    odd = '<tool_call>\n{"name" :  "weather","arguments":{"city": "a" }}</tool_call>'
+    answers = [well, "no call<|im_end|>", odd, "<tool_call>\n{", well.replace("weather", "none")]
+    seen: list[str] = []
+    for turn in range(10):
+        before = [row.tolist() for row in root.get("tokens").get("prompt", as_list=True)]
+        sampled = [tokenizer.encode(answers[(turn + row) % 5]) for row in range(2)]
+        rows = [torch.tensor(old + new) for old, new in zip(before, sampled, strict=True)]
+        from antiphon import Tokens
+        from antiphon.ragged import ragged
+
+        prompts = root.get("tokens").get("prompt", as_list=True)
+        root["tokens"] = ragged(Tokens, (2,), {"prompt": list(prompts), "full": rows})
+        root = env.step_mdp(env.step(root))
+        after = [row.tolist() for row in root.get("tokens").get("prompt", as_list=True)]
+        for old, new in zip(rows, after, strict=True):
+            assert new[: len(old)] == old.tolist()
+            tail = tokenizer.decode(new[len(old) :])
+            assert tail.endswith("<|im_end|>\n<|im_start|>assistant\n")
+            seen.append(tail)
+    assert any('{"city": "é", "days": 1}' in tail for tail in seen)
+    assert any("there is no tool 'none'" in tail for tail in seen)
+    assert any("user\nMore." in tail for tail in seen)
+
+
+def test_tools_need_a_conversation() -> None:
+    class Other(EnvBase):
+        pass
+
+    with pytest.raises(EnvError, match="works on a ChatEnv, not on Other"):
+        Other().append_transform(ToolTransform([weather]))
+
+
+def test_the_schemas_reach_the_environments_template(tokenizer: Any) -> None:
+    template = "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    transform = ToolTransform([weather])
+    env = ChatEnv(input_mode="text", template_kwargs={"chat_template": template})
+    root = env.append_transform(transform).reset(TensorDict({"query": ["a"]}, batch_size=1))
+    assert json.loads(root["text"].prompt[0][:-1]) == transform.schemas
+
+
+# Further thought
+
+
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_rows_that_need_it_think_again(role: Any) -> None:
+    base = ChatEnv(task=WordProblems(), batch_size=2)
+    env = base.append_transform(
+        AddThinkingPrompt(lambda row: row["reward"].item() < 1, prompt="Hm.", role=role)
+    )
+    root = env.reset(TensorDict({"question": ["a", "b"], "answer": ["#### 1"] * 2}, batch_size=2))
+    said = [{"role": "assistant", "content": text} for text in ("#### 1", "#### 5")]
+    step = env.step(answer(root, *said))
+    assert step["next", "done"][:, 0].tolist() == [True, False]
+    assert step["next", "truncated"][:, 0].tolist() == [False, False]
+    assert step["next", "reward"][:, 0].tolist() == [1.0, 0.0]
+    chats = [row.to_chats() for row in step["next", "history"].prompt.unbind(0)]
+    assert chats[0][-1] == said[0]
+    assert chats[1][-2:] == [said[1], {"role": role, "content": "Hm."}]
+
+
+def test_rewards_and_ends_may_be_kept_and_prompts_drawn() -> None:
+    made = [
+        ChatEnv(task=WordProblems()).append_transform(
+            AddThinkingPrompt(
+                lambda row: True, random_prompt=True, undo_done=False, zero_reward=False, seed=seed
+            )
+        )
+        for seed in range(8)
+    ]
+    drawn = set()
+    for env in made:
+        root = env.reset(TensorDict({"question": ["a"], "answer": ["#### 1"]}, batch_size=1))
+        step = env.step(answer(root, {"role": "assistant", "content": "#### 1"}))
+        assert step["next", "reward"].item() == 1.0
+        assert step["next", "done"].item()
+        drawn.add(step["next", "history"].prompt.to_chats()[0][-1]["content"])
+    assert len(drawn) > 1
+    with pytest.raises(InvalidParameter, match="role"):
+        AddThinkingPrompt(lambda row: True, role="nobody")  # type: ignore[arg-type]
