@@ -100,9 +100,9 @@ def streamed(fixture: Fixture, pieces: Iterator[Any], **options: Any) -> ParseRe
         if event.kind in texts:
             texts[event.kind] += event.text
         elif event.kind == "call":
-            shown[event.index] = [event.text, ""]
+            shown[event.number] = [event.text, ""]
         elif event.kind == "arguments":
-            shown[event.index][1] += event.text
+            shown[event.number][1] += event.text
     assert texts["content"] == (message["content"] or "")
     assert texts["reasoning"] == (message["reasoning_content"] or "")
     for index, call in enumerate(message["tool_calls"] or ()):

@@ -256,15 +256,17 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
     name = next((inner[key] for key in form.name_keys if isinstance(inner.get(key), str)), None)
     if not name:
         raise Invalid("the call has no name")
-    key = next((key for key in form.argument_keys if key in inner), None)
-    if key is None:
+    held = next((key for key in argument_keys(call) if key in inner), None)
+    if held is None:
         # Without arguments: a tool that takes none; other keys would be lost.
         known = {*form.name_keys, *form.id_keys, *form.wrapper_keys, "type"}
         if not set(inner) <= known:
             raise Invalid("the call has no arguments")
         return Call(name=name, arguments={}, id=_id(form.id_keys, inner, item), form=call)
-    arguments = inner[key]
-    span = json_members(text, start, end).get(key) if end > start else None
+    arguments = inner[held]
+    if not isinstance(arguments, (dict, str)):
+        raise Invalid("the arguments are not an object")
+    span = json_members(text, start, end).get(held) if end > start else None
     return Call(
         name=name,
         arguments=arguments,
@@ -272,6 +274,11 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
         id=_id(form.id_keys, inner, item),
         form=call,
     )
+
+
+def argument_keys(call: CompiledCall) -> tuple[str, ...]:
+    """Return the keys under which arguments stand: the format's, then those that models write."""
+    return tuple(dict.fromkeys((*call.form.argument_keys, "arguments", "parameters")))
 
 
 def _id(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
@@ -294,7 +301,7 @@ def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -
         key = _KEY.match(text, pos)
         if key is None or key.end() >= len(text):
             break
-        if key.group(1) in call.form.argument_keys:
+        if key.group(1) in argument_keys(call):
             if progress.name is not None and text[key.end()] in "{[":
                 progress.arguments = progress.shown = key.end()
                 progress.value = Nested(key.end())

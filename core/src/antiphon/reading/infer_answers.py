@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from antiphon.reading.grammar import ContentForm, Grammar, Literals, ReasoningForm, RoleForm
+from antiphon.reading.grammar import (
+    ContentForm,
+    Grammar,
+    Literals,
+    Opened,
+    ReasoningForm,
+    RoleForm,
+)
 from antiphon.reading.infer_calls import add_calls
 from antiphon.reading.infer_turns import MARKER, Turns, whole_markers
 from antiphon.reading.probing import Prober, common_prefix, cut, word
@@ -138,7 +145,7 @@ def _split_header(before: str, openers: list[str]) -> tuple[str, str]:
     return shared, ""
 
 
-def _opened(core: str, prompts: list[str]) -> str:
+def _opened(core: str, prompts: list[str]) -> Opened:
     """Say whether generation prompts open the block."""
     opens = [prompt.rstrip(WHITE).endswith(core) for prompt in prompts]
     if opens and opens[0]:

@@ -9,6 +9,7 @@ from antiphon.reading.literals import braces_value, python_call
 from antiphon.reading.infer_turns import whole_start
 from antiphon.reading.probing import common_prefix, common_suffix
 from antiphon.reading.scan import WHITE, Invalid
+import itertools
 
 Located = tuple[CallForm, int, int]
 """A form, and where the call's core begins and ends: the literals around it are not in the form."""
@@ -48,7 +49,7 @@ def _locate(body: str, pos: int, arguments: dict[str, Any]) -> list[_Argument] |
         place, text = min(places)
         found.append(_Argument(at, at + len(key), place, place + len(text), isinstance(value, str)))
     found.sort(key=lambda item: item.key)
-    for one, two in zip(found, found[1:], strict=False):
+    for one, two in itertools.pairwise(found):
         if one.value_end > two.key:
             return None
     return found
@@ -95,7 +96,7 @@ def param_form(body: str, name: int, label: str, arguments: dict[str, Any]) -> L
     if found is None or len(found) < 3:
         return None
     first = body[end : found[0].key]
-    betweens = [body[one.value_end : two.key] for one, two in zip(found, found[1:], strict=False)]
+    betweens = [body[one.value_end : two.key] for one, two in itertools.pairwise(found)]
     tail = body[found[-1].value_end :]
     heads = {item.is_text: body[item.key_end : item.value] for item in found}
     quoted = False

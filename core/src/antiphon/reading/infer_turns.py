@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import Any
 
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Literals, RoleForm
@@ -27,7 +28,7 @@ SEQUENCES = (
 WITH_TOOLS = ("u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua")
 THOUGHT = ("u", "su", "ua", "uau", "sua", "uaua")
 PROMPTED = ("u", "su", "uau", "ua", "uaua")
-THINKING: tuple[dict[str, object], ...] = (
+THINKING: tuple[dict[str, Any], ...] = (
     {},
     {"enable_thinking": False},
     {"enable_thinking": True},
@@ -123,8 +124,8 @@ def probe_turns(prober: Prober) -> Turns:
         for sequence in THOUGHT:
             _note(turns, prober, sequence, **options)
     for sequence in PROMPTED:
-        for options in (*THINKING, {"tools": TOOLS[0]}):
-            text = prober.render(conversation(sequence), prompt=True, **options)
+        for tools, options in (*((None, options) for options in THINKING), (TOOLS[0], {})):
+            text = prober.render(conversation(sequence), tools=tools, prompt=True, **options)
             parts = cut(text, _words(sequence)) if text is not None else None
             if parts is not None:
                 turns.prompts[sequence[-1]].append(parts[-1])
@@ -135,7 +136,7 @@ def _words(sequence: str) -> list[str]:
     return [word(role, number) for number, role in enumerate(sequence)]
 
 
-def _note(turns: Turns, prober: Prober, sequence: str, **options: object) -> None:
+def _note(turns: Turns, prober: Prober, sequence: str, **options: Any) -> None:
     text = prober.render(conversation(sequence), **options)
     parts = cut(text, _words(sequence)) if text is not None else None
     if parts is None:
@@ -154,8 +155,13 @@ def _note_without_system(turns: Turns, prober: Prober) -> None:
     parts = cut(text, [message["content"] for message in asked]) if text is not None else None
     if parts is None:
         return
-    openers = [lead_of(item) for item in turns.between.get(("", "s"), [])]
-    if not any(parts[0].startswith(opener) for opener in openers if opener.strip()):
+    shown = {
+        lead_of(opener) + lead_of(following)
+        for opener in turns.between.get(("", "s"), [])
+        for following in turns.between.get(("s", "u"), [])
+    }
+    usual = [lead_of(opener) for opener in turns.between.get(("", "u"), [])]
+    if parts[0] not in shown and not any(parts[0].startswith(opener) for opener in usual):
         turns.add("", "u", with_dates(parts[0]))
 
 

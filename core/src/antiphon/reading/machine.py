@@ -31,13 +31,13 @@ class Event(NamedTuple):
             its name in `text`. ``"arguments"``: more of its arguments' JSON text. ``"call_end"``:
             the call is over, `call` says how it went. ``"end"``: the turn's end token.
         text: See above.
-        index: The call's number in the turn; -1 for events that are not of a call.
+        number: The call's number in the turn; -1 for events that are not of a call.
         call: The call as read, for ``"call_end"``.
     """
 
     kind: EventKind
     text: str = ""
-    index: int = -1
+    number: int = -1
     call: Call | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, cast
+from typing import Any
 
 from antiphon.errors import FamilyNotFound
 from antiphon.families import ModelFamily
@@ -77,4 +77,4 @@ def _detected(tokenizer: Any, template: object) -> Grammar:
         )
     from antiphon.reading.infer import infer_grammar
 
-    return cast("Grammar", infer_grammar(template, tokenizer=tokenizer))
+    return infer_grammar(template, tokenizer=tokenizer)

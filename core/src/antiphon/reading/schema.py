@@ -53,6 +53,14 @@ def settle(call: Call, tools: Mapping[str, Mapping[str, Any]] | None) -> None:
             elif typed:
                 call.arguments[key] = _json_unless_string(value)
         call.untyped = frozenset()
+    if isinstance(call.arguments, str):
+        try:
+            value = decode_json(call.arguments)
+        except Invalid:
+            value = None
+        if not isinstance(value, dict):
+            call.status, call.problem = "malformed", "the arguments are not an object"
+            return
     if tools is None:
         return
     if schema is None:
