@@ -1,3 +1,4 @@
+
 """Rendering and encoding against transformers: ratios of medians on the same work in one process.
 
     python benchmarks/rendering.py TOKENIZER_FOLDER
@@ -15,30 +16,69 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import antiphon
+from antiphon.tokenizers import view
 from transformers import AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.chat_template_utils import render_jinja_template
 
-import antiphon
-from antiphon.tokenizers import view
+WORDS = [
+    "river",
+    "copper",
+    "signal",
+    "harbour",
+    "window",
+    "engine",
+    "theory",
+    "market",
+    "garden",
+    "winter",
+    "method",
+    "answer",
+    "number",
+    "letter",
+    "station",
+    "measure",
+    "between",
+    "because",
+    "without",
+    "another",
+    "quickly",
+    "perhaps",
+    "through",
+    "against",
+    "should",
+    "explain",
+    "compare",
+    "consider",
+    "temperature",
+    "distance",
+    "language",
+    "memory",
+    "question",
+    "example",
+    "problem",
+    "result",
+    "system",
+]
 
-WORDS = (
-    "river copper signal harbour window engine theory market garden winter method answer number letter station "
-    "measure between because without another quickly perhaps through against should explain compare consider "
-    "temperature distance language memory question example problem result system".split()
-)
 
-
-def conversations(count: int, messages: int, words: int, seed: int = 0) -> list[list[dict[str, str]]]:
+def conversations(
+    count: int, messages: int, words: int, seed: int = 0
+) -> list[list[dict[str, str]]]:
     """Make conversations of random words."""
     rng = random.Random(seed)
 
     def text() -> str:
         size = max(4, int(rng.gauss(words, words / 3)))
-        return " ".join(rng.choice(WORDS) + rng.choice(("", "", "", ",", ".", f" {rng.randint(0, 9999)}")) for _ in range(size))
+        return " ".join(
+            rng.choice(WORDS) + rng.choice(("", "", "", ",", ".", f" {rng.randint(0, 9999)}"))
+            for _ in range(size)
+        )
 
     return [
-        [{"role": ("user", "assistant")[i % 2], "content": text()} for i in range(messages)] for _ in range(count)
+        [{"role": ("user", "assistant")[i % 2], "content": text()} for i in range(messages)]
+        for _ in range(count)
     ]
 
 
@@ -55,7 +95,10 @@ def median(run: Callable[[], Any], repeats: int, before: Callable[[], Any] = lam
 
 def report(name: str, ours: float, reference: float) -> None:
     """Print a figure."""
-    print(f"{name:58} {ours * 1000:9.1f} ms {reference * 1000:9.1f} ms  ratio {ours / reference:.2f}", flush=True)
+    print(
+        f"{name:58} {ours * 1000:9.1f} ms {reference * 1000:9.1f} ms  ratio {ours / reference:.2f}",
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -77,9 +120,15 @@ def main() -> None:
 
     texts = theirs()
     assert [antiphon.render(c, tokenizer).text for c in work] == texts
-    print("tokens:", sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    print(
+        "tokens:", sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
+    )
     plain = median(theirs, options.repeats)
-    report("render with spans / transformers' render", median(lambda: [antiphon.render(c, tokenizer) for c in work], options.repeats), plain)
+    report(
+        "render with spans / transformers' render",
+        median(lambda: [antiphon.render(c, tokenizer) for c in work], options.repeats),
+        plain,
+    )
     backend = tokenizer.backend_tokenizer
 
     def ours() -> None:
@@ -89,7 +138,10 @@ def main() -> None:
     def forget() -> None:
         tokens._ids.clear()
 
-    fast = median(lambda: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)], options.repeats)
+    fast = median(
+        lambda: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)],
+        options.repeats,
+    )
     whole = median(lambda: tokenizer.apply_chat_template(work, return_dict=False), options.repeats)
     cold = median(ours, options.repeats, forget)
     report("render + ids + mask, cold / encode_batch_fast", cold, fast)
@@ -107,7 +159,11 @@ def main() -> None:
         for end in range(2, len(growing) + 1, 2):
             tokenizer.apply_chat_template(growing[:end], return_dict=False)
 
-    report("growing to 64 messages / apply_chat_template", median(grow, options.repeats, forget), median(grow_theirs, options.repeats))
+    report(
+        "growing to 64 messages / apply_chat_template",
+        median(grow, options.repeats, forget),
+        median(grow_theirs, options.repeats),
+    )
 
 
 if __name__ == "__main__":

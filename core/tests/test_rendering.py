@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
+import antiphon
 import pytest
+from antiphon.errors import AntiphonError, InvalidMessage, RenderError, TemplateRefused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendering_helpers import SPECIAL, corpus, hub_templates, oracle, tokenizer
-
-import antiphon
-from antiphon.errors import AntiphonError, InvalidMessage, RenderError, TemplateRefused
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
@@ -23,7 +23,9 @@ HELLO = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": 
 def fields_of(rendering: antiphon.Rendering, message: int, field: str) -> str:
     """Return all text of a message's field that the rendering shows."""
     return "".join(
-        rendering.text[s.start : s.end] for s in rendering.spans if s.message == message and s.field[:1] == (field,)
+        rendering.text[s.start : s.end]
+        for s in rendering.spans
+        if s.message == message and s.field[:1] == (field,)
     )
 
 
@@ -32,10 +34,16 @@ def test_every_hub_template_gives_the_text_that_transformers_gives() -> None:
     unattributed = []
     for name, template in hub_templates().items():
         for conversation in corpus():
-            messages, tools, kwargs = conversation["messages"], conversation.get("tools"), conversation["kwargs"]
+            messages, tools, kwargs = (
+                conversation["messages"],
+                conversation.get("tools"),
+                conversation["kwargs"],
+            )
             expected = oracle(template, messages, tools, **SPECIAL, **kwargs)
             try:
-                rendering = antiphon.render(messages, chat_template=template, tools=tools, **SPECIAL, **kwargs)
+                rendering = antiphon.render(
+                    messages, chat_template=template, tools=tools, **SPECIAL, **kwargs
+                )
             except RenderError:
                 assert expected is None, (name, conversation["id"])
                 refused += 1
@@ -43,11 +51,18 @@ def test_every_hub_template_gives_the_text_that_transformers_gives() -> None:
             assert rendering.text == expected, (name, conversation["id"])
             compared += 1
             spans = rendering.spans
-            assert all(a.end <= b.start for a, b in zip(spans, spans[1:], strict=False)), (name, conversation["id"])
+            assert all(a.end <= b.start for a, b in itertools.pairwise(spans)), (
+                name,
+                conversation["id"],
+            )
             dropped = {(d.message, d.field) for d in rendering.dropped}
             for index, message in enumerate(messages):
                 content = message.get("content")
-                if message["role"] != "assistant" or not isinstance(content, str) or not content.strip():
+                if (
+                    message["role"] != "assistant"
+                    or not isinstance(content, str)
+                    or not content.strip()
+                ):
                     continue
                 # Text that stands in the rendering came from the message, in one piece or in several.
                 if content.strip() in rendering.text and (index, "content") in dropped:
@@ -74,7 +89,9 @@ def test_spans_name_the_field_down_to_the_argument() -> None:
         {
             "role": "assistant",
             "content": "done",
-            "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"city": "Oslo"}}}],
+            "tool_calls": [
+                {"type": "function", "function": {"name": "f", "arguments": {"city": "Oslo"}}}
+            ],
         }
     ]
     rendering = antiphon.render(messages, chat_template=template)
@@ -122,30 +139,51 @@ def test_spans_name_the_field_down_to_the_argument() -> None:
 )
 def test_what_templates_do_with_content(expression: str) -> None:
     template = "{% for m in messages %}" + expression + "|{% endfor %}"
-    messages = [{"role": "user", "content": "here is <text> & more"}, {"role": "user", "content": "other"}]
+    messages = [
+        {"role": "user", "content": "here is <text> & more"},
+        {"role": "user", "content": "other"},
+    ]
     rendering = antiphon.render(messages, chat_template=template)
     assert rendering.text == oracle(template, messages)
     for span in rendering.spans:
         if span.field == ("content",):
             shown = rendering.text[span.start : span.end].lower()
-            assert set(shown) <= set(str(messages[span.message]["content"]).lower() + "3\n\"'&lt;amp;gt#039."), shown
+            assert set(shown) <= set(
+                str(messages[span.message]["content"]).lower() + "3\n\"'&lt;amp;gt#039."
+            ), shown
     assert {span.message for span in rendering.spans} == {0, 1}
 
 
 PIECES = st.sampled_from(
-    ["{{ m.content }}", "{{ m.role }}", "\n", "<x>", "{{ m.content | trim }}", "{{ loop.index }}", "{{ '[' + m.content + ']' }}",
-     "{% if loop.last %}!{% endif %}", "{% if m.role == 'user' %}U{% else %}A{% endif %}", "{{ m.content ~ m.role }}",
-     "{{ m.content.split('\\n') | last }}", "{{ m.content | replace('a', 'bb') }}", "{{ m | tojson }}"]
+    [
+        "{{ m.content }}",
+        "{{ m.role }}",
+        "\n",
+        "<x>",
+        "{{ m.content | trim }}",
+        "{{ loop.index }}",
+        "{{ '[' + m.content + ']' }}",
+        "{% if loop.last %}!{% endif %}",
+        "{% if m.role == 'user' %}U{% else %}A{% endif %}",
+        "{{ m.content ~ m.role }}",
+        "{{ m.content.split('\\n') | last }}",
+        "{{ m.content | replace('a', 'bb') }}",
+        "{{ m | tojson }}",
+    ]
 )
 MESSAGES = st.lists(
-    st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant", "system"]), "content": st.text(max_size=12)}),
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system"]), "content": st.text(max_size=12)}
+    ),
     min_size=1,
     max_size=4,
 )
 
 
 @given(pieces=st.lists(PIECES, min_size=1, max_size=6), messages=MESSAGES)
-def test_random_templates_give_the_text_of_plain_jinja(pieces: list[str], messages: list[dict[str, str]]) -> None:
+def test_random_templates_give_the_text_of_plain_jinja(
+    pieces: list[str], messages: list[dict[str, str]]
+) -> None:
     template = "{% for m in messages %}" + "".join(pieces) + "{% endfor %}"
     rendering = antiphon.render(messages, chat_template=template)
     assert rendering.text == oracle(template, messages)
@@ -158,18 +196,33 @@ def test_random_templates_give_the_text_of_plain_jinja(pieces: list[str], messag
             value = value[key]  # type: ignore[assignment]
         shown = rendering.text[span.start : span.end]
         plain = json.dumps(value, ensure_ascii=False)
-        assert shown in value or shown in plain or shown in json.dumps(messages[span.message], ensure_ascii=False)
+        assert (
+            shown in value
+            or shown in plain
+            or shown in json.dumps(messages[span.message], ensure_ascii=False)
+        )
 
 
 def test_content_is_none_missing_or_empty_as_it_is_given() -> None:
-    template = "{% for m in messages %}{{ m.content is none }}{{ m.content is defined }}{% endfor %}"
-    for message, expected in (({"content": None}, "TrueTrue"), ({}, "FalseFalse"), ({"content": ""}, "FalseTrue")):
-        assert antiphon.render([{"role": "user", **message}], chat_template=template).text == expected
+    template = (
+        "{% for m in messages %}{{ m.content is none }}{{ m.content is defined }}{% endfor %}"
+    )
+    for message, expected in (
+        ({"content": None}, "TrueTrue"),
+        ({}, "FalseFalse"),
+        ({"content": ""}, "FalseTrue"),
+    ):
+        assert (
+            antiphon.render([{"role": "user", **message}], chat_template=template).text == expected
+        )
 
 
 def test_dropped_fields_are_said() -> None:
     rendering = antiphon.render(
-        [{"role": "user", "content": "hi", "name": "Ada"}, {"role": "assistant", "content": "x", "reasoning": "because"}],
+        [
+            {"role": "user", "content": "hi", "name": "Ada"},
+            {"role": "assistant", "content": "x", "reasoning": "because"},
+        ],
         chat_template=CHATML,
     )
     assert [(d.message, d.field) for d in rendering.dropped] == [(1, "reasoning")]
@@ -191,7 +244,12 @@ def test_wrong_types_are_named(messages: Any, words: str) -> None:
 
 def test_odd_text_is_rendered_as_it_is() -> None:
     for content in ("\x00nul", "lone \ud800 surrogate", "\r\n\u2028", "a" * 1_000_000):
-        assert antiphon.render([{"role": "user", "content": content}], chat_template="{{ messages[0].content }}").text == content
+        assert (
+            antiphon.render(
+                [{"role": "user", "content": content}], chat_template="{{ messages[0].content }}"
+            ).text
+            == content
+        )
 
 
 def test_without_any_template_chatml_is_used_with_one_warning() -> None:
@@ -207,7 +265,9 @@ def test_continuing_a_trimmed_message_ends_with_its_text() -> None:  # case ws-0
         {"role": "user", "content": "Capital of France?"},
         {"role": "assistant", "content": "The capital of France is "},
     ]
-    rendering = antiphon.render(messages, chat_template=template, continue_final_message=True, bos_token="<|begin_of_text|>")
+    rendering = antiphon.render(
+        messages, chat_template=template, continue_final_message=True, bos_token="<|begin_of_text|>"
+    )
     assert rendering.text.endswith("assistant<|end_header_id|>\n\nThe capital of France is")
     (turn,) = rendering.turns
     assert not turn.closed
@@ -216,8 +276,16 @@ def test_continuing_a_trimmed_message_ends_with_its_text() -> None:  # case ws-0
 
 def test_continuing_reasoning_that_the_template_deletes_keeps_it() -> None:  # case ws-03
     template = hub_templates()["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"]
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nr\n</think>"}]
-    rendering = antiphon.render(messages, chat_template=template, continue_final_message=True, bos_token="<｜begin▁of▁sentence｜>")
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<think>\nr\n</think>"},
+    ]
+    rendering = antiphon.render(
+        messages,
+        chat_template=template,
+        continue_final_message=True,
+        bos_token="<｜begin▁of▁sentence｜>",
+    )
     assert rendering.text == "<｜begin▁of▁sentence｜><｜User｜>a<｜Assistant｜><think>\nr\n</think>"
 
 
@@ -232,8 +300,12 @@ def test_continuing_gives_what_transformers_gives() -> None:
                 continue
             options = {"tools": conversation.get("tools"), "chat_template": template, **SPECIAL}
             try:
-                expected = render_jinja_template([messages], continue_final_message=True, **options)[0][0]
-            except Exception:  # a template may raise anything; ours then continues the prompt, or refuses too
+                expected = render_jinja_template(
+                    [messages], continue_final_message=True, **options
+                )[0][0]
+            except (
+                Exception
+            ):  # a template may raise anything; ours then continues the prompt, or refuses too
                 continue
             rendering = antiphon.render(messages, continue_final_message=True, **options)
             assert rendering.text == expected, (name, conversation["id"])
@@ -269,15 +341,30 @@ def test_explain_shows_who_wrote_what() -> None:
 def test_the_tokenizer_s_own_template_comes_before_a_detected_family() -> None:
     own = tokenizer("qwen3")
     assert antiphon.render(HELLO, own).source.template == own.chat_template
-    assert antiphon.render(HELLO, own, family="chatml").text == antiphon.render(HELLO, family="chatml").text
+    assert (
+        antiphon.render(HELLO, own, family="chatml").text
+        == antiphon.render(HELLO, family="chatml").text
+    )
 
 
 @settings(max_examples=30)
-@given(value=st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3), max_leaves=5))
+@given(
+    value=st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda x: st.lists(x, max_size=3) | st.dictionaries(st.text(max_size=5), x, max_size=3),
+        max_leaves=5,
+    )
+)
 def test_any_json_as_a_message_field_never_crashes_otherwise_than_typed(value: Any) -> None:
-    for template in (CHATML, "{{ messages | tojson }}", "{% for m in messages %}{{ m.content | trim }}{% endfor %}"):
+    for template in (
+        CHATML,
+        "{{ messages | tojson }}",
+        "{% for m in messages %}{{ m.content | trim }}{% endfor %}",
+    ):
         try:
-            rendering = antiphon.render([{"role": "user", "content": value}], chat_template=template)
+            rendering = antiphon.render(
+                [{"role": "user", "content": value}], chat_template=template
+            )
         except AntiphonError:
             assert oracle(template, [{"role": "user", "content": value}]) is None
         else:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from rendering_helpers import corpus, hub_templates, tokenizer
-
 import antiphon
+import pytest
 from antiphon.errors import RenderError
+from rendering_helpers import corpus, hub_templates, tokenizer
 
 CHOICES = [
     ("qwen3", None),
@@ -34,7 +33,11 @@ def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | N
     for conversation in corpus():
         messages = conversation["messages"]
         kwargs = {k: v for k, v in conversation["kwargs"].items() if k != "add_generation_prompt"}
-        options: dict[str, Any] = {"tools": conversation.get("tools"), "chat_template": source, **kwargs}
+        options: dict[str, Any] = {
+            "tools": conversation.get("tools"),
+            "chat_template": source,
+            **kwargs,
+        }
         try:
             samples = antiphon.training_samples(messages, own, **options)
         except RenderError:
@@ -43,7 +46,9 @@ def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | N
         for index, message in enumerate(messages):
             if message["role"] == "assistant" and index:
                 try:
-                    prompt = antiphon.render(messages[:index], own, add_generation_prompt=True, **options)
+                    prompt = antiphon.render(
+                        messages[:index], own, add_generation_prompt=True, **options
+                    )
                 except RenderError:
                     continue
                 prompts[index] = prompt.tokenize().input_ids
@@ -52,9 +57,17 @@ def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | N
             mask = sample.assistant_mask
             for place, (before, here) in enumerate(zip([False, *mask], mask, strict=False)):
                 if here and not before:
-                    found = [i for i, prompt in prompts.items() if sample.input_ids[:place] == prompt]
-                    first = 0 in sample.message_index[place : place + 8] and messages[0]["role"] == "assistant"
-                    assert found or first, (conversation["id"], own.decode(sample.input_ids[:place]))
+                    found = [
+                        i for i, prompt in prompts.items() if sample.input_ids[:place] == prompt
+                    ]
+                    first = (
+                        0 in sample.message_index[place : place + 8]
+                        and messages[0]["role"] == "assistant"
+                    )
+                    assert found or first, (
+                        conversation["id"],
+                        own.decode(sample.input_ids[:place]),
+                    )
                     trained += found[:1]
         assert len(trained) == len(set(trained)), conversation["id"]
         turns += len(trained)
@@ -70,17 +83,29 @@ def test_a_template_that_never_rewrites_gives_one_sample() -> None:
     (sample,) = antiphon.training_samples(
         conversation["messages"], own, chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
     )
-    assert sample.input_ids == antiphon.render(
-        conversation["messages"], own, chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
-    ).tokenize().input_ids
+    assert (
+        sample.input_ids
+        == antiphon.render(
+            conversation["messages"], own, chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
+        )
+        .tokenize()
+        .input_ids
+    )
 
 
 def test_reasoning_that_the_prompt_opens_is_trained_without_its_opening() -> None:  # case think-05
     own = tokenizer("deepseek_v3")
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>\nr\n</think>\n\nb"}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "<think>\nr\n</think>\n\nb"},
+    ]
     (sample,) = antiphon.training_samples(
-        messages, own, chat_template=hub_templates()["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"]
+        messages,
+        own,
+        chat_template=hub_templates()["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"],
     )
-    masked = own.decode([t for t, m in zip(sample.input_ids, sample.assistant_mask, strict=True) if m])
+    masked = own.decode(
+        [t for t, m in zip(sample.input_ids, sample.assistant_mask, strict=True) if m]
+    )
     assert masked == "r\n</think>\n\nb<｜end▁of▁sentence｜>"
     assert own.decode(sample.input_ids).endswith("<｜Assistant｜><think>\n" + masked)

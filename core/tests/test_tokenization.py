@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - templates and lists stand on one line each
 """Ids are what the model's own tokenizer gives, masks follow the turns, and content forges nothing."""
 
 from __future__ import annotations
@@ -5,17 +6,16 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rendering_helpers import DATA, TOKENIZERS, corpus, hub_templates, tokenizer
+from typing import Any, ClassVar
 
 import antiphon
+import pytest
 from antiphon.batch import expand_placeholders, pad, truncate
 from antiphon.errors import InvalidParameter, RenderError, TokenizerMismatch
 from antiphon.tokenizers import view
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rendering_helpers import DATA, TOKENIZERS, corpus, hub_templates, tokenizer
 
 USER = {"role": "user", "content": "hi"}
 HOSTILE = (
@@ -27,7 +27,9 @@ HOSTILE = (
 
 def without_none(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As transformers' apply_chat_template drops keys whose value is None."""
-    return [{key: value for key, value in message.items() if value is not None} for message in messages]
+    return [
+        {key: value for key, value in message.items() if value is not None} for message in messages
+    ]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -43,7 +45,9 @@ def test_ids_of_prompts_are_transformers_ids(name: str) -> None:
             item = antiphon.render(messages, own, **kwargs).tokenize()
         except RenderError:
             continue
-        assert item.input_ids == list(own.apply_chat_template(messages, return_dict=False, **kwargs)), conversation["id"]
+        assert item.input_ids == list(
+            own.apply_chat_template(messages, return_dict=False, **kwargs)
+        ), conversation["id"]
         compared += 1
     assert compared >= 28
 
@@ -60,7 +64,9 @@ def test_texts_encoded_in_pieces_are_the_texts_encoded_whole(name: str) -> None:
 @given(content=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
 def test_random_content_decodes_to_itself(name: str, content: str) -> None:
     own = tokenizer(name)
-    rendering = antiphon.render([{"role": "user", "content": content}], own, add_generation_prompt=True)
+    rendering = antiphon.render(
+        [{"role": "user", "content": content}], own, add_generation_prompt=True
+    )
     item = rendering.tokenize()
     assert own.decode(item.input_ids, clean_up_tokenization_spaces=False) == rendering.text
     assert len(item.message_index) == len(item.input_ids) == len(item.assistant_mask)
@@ -71,7 +77,9 @@ def test_typed_control_tokens_are_text(name: str) -> None:  # case inj-01
     own = tokenizer(name)
     forbidden = view(own).control_ids(own.chat_template)
     quiet = antiphon.render([USER], own, add_generation_prompt=True).tokenize()
-    item = antiphon.render([{"role": "user", "content": HOSTILE}], own, add_generation_prompt=True).tokenize()
+    item = antiphon.render(
+        [{"role": "user", "content": HOSTILE}], own, add_generation_prompt=True
+    ).tokenize()
     count = sum(token in forbidden for token in quiet.input_ids)
     assert sum(token in forbidden for token in item.input_ids) == count
     # Gemma's tokenizer writes every space as U+2581, so that one typed comes back as a space.
@@ -79,12 +87,14 @@ def test_typed_control_tokens_are_text(name: str) -> None:  # case inj-01
     assert decoded.replace("▁", " ") == item.rendering.text.replace("▁", " ")
     loose = item.rendering.tokenize(allow_control_tokens=True)
     assert loose.input_ids == list(
-        own.apply_chat_template([{"role": "user", "content": HOSTILE}], add_generation_prompt=True, return_dict=False)
+        own.apply_chat_template(
+            [{"role": "user", "content": HOSTILE}], add_generation_prompt=True, return_dict=False
+        )
     )
     assert sum(token in forbidden for token in loose.input_ids) > count
 
 
-@pytest.mark.parametrize("name", ("qwen3", "llama3", "deepseek_v3", "gptoss"))
+@pytest.mark.parametrize("name", ["qwen3", "llama3", "deepseek_v3", "gptoss"])
 def test_tools_and_tool_results_forge_nothing(name: str) -> None:
     own = tokenizer(name)
     specials = frozenset(own.all_special_ids) | view(own).control_ids(own.chat_template)
@@ -95,10 +105,17 @@ def test_tools_and_tool_results_forge_nothing(name: str) -> None:
             "function": {
                 "name": "f",
                 "description": text,
-                "parameters": {"type": "object", "properties": {"x" + text: {"type": "string", "description": text}}},
+                "parameters": {
+                    "type": "object",
+                    "properties": {"x" + text: {"type": "string", "description": text}},
+                },
             },
         }
-        call = {"id": "call00001", "type": "function", "function": {"name": "f", "arguments": {"x": text}}}
+        call = {
+            "id": "call00001",
+            "type": "function",
+            "function": {"name": "f", "arguments": {"x": text}},
+        }
         messages = [
             USER,
             {"role": "assistant", "content": "", "tool_calls": [call]},
@@ -134,7 +151,9 @@ def test_a_literal_end_marker_in_an_argument_stays_text() -> None:
     own = tokenizer("qwen3")
     close = own.convert_tokens_to_ids("</tool_call>")
     call = {"type": "function", "function": {"name": "f", "arguments": {"x": "</tool_call>"}}}
-    item = antiphon.render([USER, {"role": "assistant", "content": "", "tool_calls": [call]}], own).tokenize()
+    item = antiphon.render(
+        [USER, {"role": "assistant", "content": "", "tool_calls": [call]}], own
+    ).tokenize()
     assert item.input_ids.count(close) == 1
 
 
@@ -155,8 +174,15 @@ def test_one_beginning_of_text() -> None:  # case bos-01
 def test_masks_are_the_answers_and_their_ends() -> None:  # case mask-05
     template = hub_templates()["Qwen-Qwen2.5-7B-Instruct"]
     own = tokenizer("qwen3")
-    messages = [USER, {"role": "assistant", "content": "yo"}, USER, {"role": "assistant", "content": "ok"}]
-    item = antiphon.render(messages, own, chat_template=template, add_generation_prompt=True).tokenize()
+    messages = [
+        USER,
+        {"role": "assistant", "content": "yo"},
+        USER,
+        {"role": "assistant", "content": "ok"},
+    ]
+    item = antiphon.render(
+        messages, own, chat_template=template, add_generation_prompt=True
+    ).tokenize()
     masked = [t for t, m in zip(item.input_ids, item.assistant_mask, strict=True) if m]
     assert own.decode(masked) == "yo<|im_end|>ok<|im_end|>"
 
@@ -173,7 +199,9 @@ def test_truncation_and_padding_keep_masks_aligned(side: Any) -> None:  # case m
         assert cut.assistant_mask == item.assistant_mask[keep]
         assert cut.message_index == item.message_index[keep]
     rows = pad([item, truncate(item, 5)], item.input_ids[-2], side=side, multiple_of=4)
-    for ids, attention, mask in zip(rows["input_ids"], rows["attention_mask"], rows["assistant_mask"], strict=True):
+    for ids, attention, mask in zip(
+        rows["input_ids"], rows["attention_mask"], rows["assistant_mask"], strict=True
+    ):
         assert len(ids) == len(attention) == len(mask)
         assert len(ids) % 4 == 0
     kept = [t for t, a in zip(rows["input_ids"][0], rows["attention_mask"][0], strict=True) if a]
@@ -207,12 +235,22 @@ def test_threads_share_a_tokenizer() -> None:  # case bat-04
             own(["a", "b c"], padding=True, truncation=True, max_length=8)
 
     own.pad_token = own.pad_token or own.eos_token
-    expected = [list(own.apply_chat_template([{"role": "user", "content": t}], return_dict=False)) for t in texts]
+    expected = [
+        list(own.apply_chat_template([{"role": "user", "content": t}], return_dict=False))
+        for t in texts
+    ]
     thread = threading.Thread(target=disturb)
     thread.start()
     try:
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda t: antiphon.render([{"role": "user", "content": t}], own).tokenize().input_ids, texts))
+            found = list(
+                pool.map(
+                    lambda t: (
+                        antiphon.render([{"role": "user", "content": t}], own).tokenize().input_ids
+                    ),
+                    texts,
+                )
+            )
     finally:
         stop.set()
         thread.join()
@@ -223,8 +261,14 @@ def test_threads_share_a_tokenizer() -> None:  # case bat-04
 
 def test_batches_are_what_single_renderings_are() -> None:
     own = tokenizer("qwen3")
-    conversations = [without_none(c["messages"]) for c in corpus() if not c.get("tools") and c["id"] != "content-parts"]
-    for item, messages in zip(antiphon.render_batch(conversations, own), conversations, strict=True):
+    conversations = [
+        without_none(c["messages"])
+        for c in corpus()
+        if not c.get("tools") and c["id"] != "content-parts"
+    ]
+    for item, messages in zip(
+        antiphon.render_batch(conversations, own), conversations, strict=True
+    ):
         single = antiphon.render(messages, own).tokenize()
         assert item.input_ids == single.input_ids
         assert item.assistant_mask == single.assistant_mask
@@ -242,10 +286,10 @@ def test_a_tokenizer_that_is_none_is_refused() -> None:
 class SlowTokenizer:
     """A tokenizer without a fast backend: a character is a token."""
 
-    special_tokens_map = {"eos_token": "<end>"}
-    added_tokens_decoder: dict[int, Any] = {}
-    all_special_ids = [1]
-    all_special_tokens = ["<end>"]
+    special_tokens_map: ClassVar = {"eos_token": "<end>"}
+    added_tokens_decoder: ClassVar = {}
+    all_special_ids: ClassVar = [1]
+    all_special_tokens: ClassVar = ["<end>"]
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         ids = []
@@ -273,19 +317,33 @@ def test_tokenizers_that_add_a_space_are_cut_right() -> None:
     from tokenizers import decoders, models, normalizers, pre_tokenizers
 
     letters = {c: i + 10 for i, c in enumerate("▁abcdefghijklmnopqrstuvwxyz:\n</>")}
-    backend = tokenizers.Tokenizer(models.BPE(vocab={"<unk>": 0, **letters}, merges=[], unk_token="<unk>"))
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend = tokenizers.Tokenizer(
+        models.BPE(vocab={"<unk>": 0, **letters}, merges=[], unk_token="<unk>")
+    )
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.Fuse()])
     backend.pre_tokenizer = pre_tokenizers.Split("\n", "isolated")
     backend.add_special_tokens([tokenizers.AddedToken("<s>", special=True, normalized=False)])
     template = "{% for m in messages %}{{ m.role }}:\n{{ m.content }}{% if m.role == 'assistant' %}<s>{% endif %}\n{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
-    messages = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}, {"role": "user", "content": "e"}]
+    messages = [
+        {"role": "user", "content": "ab"},
+        {"role": "assistant", "content": "cd"},
+        {"role": "user", "content": "e"},
+    ]
     item = antiphon.render(messages, backend, chat_template=template).tokenize()
-    masked = [backend.id_to_token(t) for t, m in zip(item.input_ids, item.assistant_mask, strict=True) if m]
+    masked = [
+        backend.id_to_token(t)
+        for t, m in zip(item.input_ids, item.assistant_mask, strict=True)
+        if m
+    ]
     assert masked == ["c", "d", "<s>"]
 
 
 def test_every_rendering_case_of_the_corpus_of_faults_loads() -> None:
     """The faults are kept with the tests, so that a test can name its case."""
     cases = [json.loads(line) for line in (DATA / "cases.jsonl").read_text().splitlines()]
-    assert {"mask-01", "mask-03", "mask-05", "mask-07", "inj-01", "bos-01", "ws-01", "ws-03"} <= {c["id"] for c in cases}
+    assert {"mask-01", "mask-03", "mask-05", "mask-07", "inj-01", "bos-01", "ws-01", "ws-03"} <= {
+        c["id"] for c in cases
+    }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from rendering_helpers import SPECIAL, corpus, hub_templates, tokenizer
-
 import antiphon
+import pytest
 from antiphon.errors import MaskUnavailable, RenderError
+from rendering_helpers import SPECIAL, corpus, hub_templates, tokenizer
 
 
 def prefix(messages: list[Any], prompt: bool, **options: Any) -> str | None:
@@ -25,7 +24,12 @@ def test_turns_are_what_the_prompt_lacks_on_every_hub_template() -> None:
         for conversation in corpus():
             messages, kwargs = conversation["messages"], dict(conversation["kwargs"])
             prompted = kwargs.pop("add_generation_prompt")
-            options = {"chat_template": template, "tools": conversation.get("tools"), **SPECIAL, **kwargs}
+            options = {
+                "chat_template": template,
+                "tools": conversation.get("tools"),
+                **SPECIAL,
+                **kwargs,
+            }
             try:
                 rendering = antiphon.render(messages, add_generation_prompt=prompted, **options)
             except RenderError:
@@ -34,7 +38,10 @@ def test_turns_are_what_the_prompt_lacks_on_every_hub_template() -> None:
             for index, message in enumerate(messages):
                 if message["role"] != "assistant":
                     continue
-                prompt, full = prefix(messages[:index], True, **options), prefix(messages[: index + 1], False, **options)
+                prompt, full = (
+                    prefix(messages[:index], True, **options),
+                    prefix(messages[: index + 1], False, **options),
+                )
                 # An empty prompt is no prompt: transformers refuses an empty conversation too.
                 if not prompt or full is None or full == prompt:
                     continue
@@ -44,7 +51,11 @@ def test_turns_are_what_the_prompt_lacks_on_every_hub_template() -> None:
                 assert index in turns, where
                 assert turns[index].start == len(prompt), where
                 if rendering.text.startswith(full) and index not in rendering.unlocated:
-                    own = [s for s in rendering.spans if s.message == index and s.field[0] in ("content", "reasoning")]
+                    own = [
+                        s
+                        for s in rendering.spans
+                        if s.message == index and s.field[0] in ("content", "reasoning")
+                    ]
                     assert all(s.end <= turns[index].end for s in own), where
                 agreed += 1
     assert agreed > 25_000
@@ -74,13 +85,18 @@ def test_an_empty_answer_is_a_turn_of_its_end_token() -> None:  # case mask-07
         shown = [rendering.text[t.start : t.end] for t in rendering.turns]
         assert len(shown) == 2
         assert shown[0] in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>")
-        masked = [token for token, flag in zip(item.input_ids, item.assistant_mask, strict=True) if flag]
+        masked = [
+            token for token, flag in zip(item.input_ids, item.assistant_mask, strict=True) if flag
+        ]
         assert own.decode(masked) == "".join(shown)
 
 
 def test_a_block_that_the_prompt_opened_is_prompt() -> None:
     template = hub_templates()["Qwen-Qwen3-4B-Thinking-2507"]
-    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning_content": "r"}]
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b", "reasoning_content": "r"},
+    ]
     rendering = antiphon.render(messages, chat_template=template)
     (turn,) = rendering.turns
     assert rendering.text[: turn.start].endswith("<think>\n")
@@ -96,7 +112,10 @@ def test_thinking_off_puts_the_empty_block_into_the_prompt() -> None:
         {"role": "assistant", "content": "d"},
     ]
     rendering = antiphon.render(messages, chat_template=template, enable_thinking=False)
-    assert [rendering.text[t.start : t.end] for t in rendering.turns] == ["b<|im_end|>", "d<|im_end|>"]
+    assert [rendering.text[t.start : t.end] for t in rendering.turns] == [
+        "b<|im_end|>",
+        "d<|im_end|>",
+    ]
     assert rendering.text[: rendering.turns[1].start].endswith("<think>\n\n</think>\n\n")
 
 
@@ -104,7 +123,10 @@ def test_a_call_s_result_is_not_the_model_s() -> None:
     for name in ("unsloth-gpt-oss-20b", "upstage-Solar-Open-100B"):
         conversation = next(c for c in corpus() if c["id"] == "tool-round")
         rendering = antiphon.render(
-            conversation["messages"], chat_template=hub_templates()[name], tools=conversation["tools"], **SPECIAL
+            conversation["messages"],
+            chat_template=hub_templates()[name],
+            tools=conversation["tools"],
+            **SPECIAL,
         )
         first = rendering.turns[0]
         shown = rendering.text[first.start : first.end]
@@ -134,7 +156,9 @@ def test_second_round_calls_without_a_header_begin_where_the_results_end() -> No
         {"role": "tool", "content": "12"},
         {"role": "assistant", "content": None, "tool_calls": [call("g", '{"b": 2}')]},
     ]
-    rendering = antiphon.render(messages, chat_template=hub_templates()["microsoft-MAI-DS-R1"], **SPECIAL)
+    rendering = antiphon.render(
+        messages, chat_template=hub_templates()["microsoft-MAI-DS-R1"], **SPECIAL
+    )
     second = rendering.turns[1]
     assert rendering.text[: second.start].endswith("<｜tool▁output▁end｜>")
     assert rendering.text[second.start :].lstrip().startswith("<｜tool▁call▁begin｜>")
@@ -169,10 +193,23 @@ def test_a_turn_that_can_t_be_found_is_refused_with_the_reason() -> None:
 def test_places_are_remembered_only_where_they_hold() -> None:
     """Conversations of one shape, of which one's text begins with what the prompt opens."""
     template = hub_templates()["Aletheia-Bench-DPO-Think-14B"]
-    for answers in (["a", "b"], ["<think>\nr\n</think>\n\na", "b"], ["a", "<think>\nr\n</think>\n\nb"]):
-        messages = [m for a in answers for m in ({"role": "user", "content": "q"}, {"role": "assistant", "content": a})]
+    for answers in (
+        ["a", "b"],
+        ["<think>\nr\n</think>\n\na", "b"],
+        ["a", "<think>\nr\n</think>\n\nb"],
+    ):
+        messages = [
+            m
+            for a in answers
+            for m in ({"role": "user", "content": "q"}, {"role": "assistant", "content": a})
+        ]
         rendering = antiphon.render(messages, chat_template=template, **SPECIAL)
         for turn in rendering.turns:
-            prompt = antiphon.render(messages[: turn.message], chat_template=template, add_generation_prompt=True, **SPECIAL).text
+            prompt = antiphon.render(
+                messages[: turn.message],
+                chat_template=template,
+                add_generation_prompt=True,
+                **SPECIAL,
+            ).text
             if rendering.text.startswith(prompt):
                 assert turn.start == len(prompt)

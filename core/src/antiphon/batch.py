@@ -68,7 +68,9 @@ def render_batch(
     return result
 
 
-def truncate(item: TokenizedRendering, max_length: int, *, side: Side = "right") -> TokenizedRendering:
+def truncate(
+    item: TokenizedRendering, max_length: int, *, side: Side = "right"
+) -> TokenizedRendering:
     """Return the first (``side="right"``: the right end is cut) or last ``max_length`` tokens, masks and all.
 
     Raises:
@@ -127,7 +129,9 @@ def pad(
     }
 
 
-def expand_placeholders(item: TokenizedRendering, token_id: int, counts: Sequence[int]) -> TokenizedRendering:
+def expand_placeholders(
+    item: TokenizedRendering, token_id: int, counts: Sequence[int]
+) -> TokenizedRendering:
     """Repeat each placeholder token as often as its image, sound or video takes, masks and message index with it.
 
     Args:
@@ -159,7 +163,10 @@ def expand_placeholders(item: TokenizedRendering, token_id: int, counts: Sequenc
         _mask=spread(item._mask),
         _pieces=[],
         settled=spread(item.message_index),
-        sampled={m: replace(own, start=shift[own.start], end=shift[own.end]) for m, own in item.sampled.items()},
+        sampled={
+            m: replace(own, start=shift[own.start], end=shift[own.end])
+            for m, own in item.sampled.items()
+        },
         log_probs=None if item.log_probs is None else spread(item.log_probs),
     )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from string import Formatter
 from types import BuiltinMethodType, MethodType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import jinja2
 from jinja2 import filters, nodes
@@ -62,24 +62,32 @@ def compile_template(source: str) -> jinja2.Template:
             f"The chat template is not valid Jinja: {error.message} (line {error.lineno}); correct the template."
         ) from error
     except RecursionError as error:
-        raise TemplateInvalid("The chat template is nested too deeply to be compiled; simplify it.") from error
+        raise TemplateInvalid(
+            "The chat template is nested too deeply to be compiled; simplify it."
+        ) from error
 
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> ChatEnvironment:
-    return ChatEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols], finalize=text_of)
+    return ChatEnvironment(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationTag, loopcontrols],
+        finalize=text_of,
+    )
 
 
 class GenerationTag(Extension):
     """``{% generation %}``: transformers marks the assistant's text with it; the text is what stands inside."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
     def parse(self, parser: Parser) -> nodes.CallBlock:
         """Parse the tag into a call block that prints its body."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+        block = nodes.CallBlock(self.call_method("_body"), [], [], body)
+        return cast("nodes.CallBlock", block.set_lineno(line))
 
     def _body(self, caller: Macro) -> Any:
         return caller()
@@ -94,10 +102,10 @@ class ChatCodeGenerator(CodeGenerator):
         self._call("environment.concat_values", node.nodes, frame)
 
     @optimizeconst
-    def visit_Add(self, node: nodes.Add, frame: Frame) -> None:  # noqa: N802
+    def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
         """``a + b + c``: added in one go, so that a long sum of strings is copied once."""
-        terms: list[nodes.Expr] = []
-        left: nodes.Expr = node
+        terms: list[nodes.Node] = []
+        left: nodes.Node = node
         while isinstance(left, nodes.Add):
             terms.append(left.right)
             left = left.left
@@ -118,7 +126,9 @@ class ChatCodeGenerator(CodeGenerator):
             node.node = _environment_call("checked", [node.node], node.lineno)
         super().visit_Assign(node, frame)
 
-    def visit_Call(self, node: nodes.Call, frame: Frame, **options: Any) -> None:  # noqa: N802
+    def visit_Call(  # type: ignore[override]  # noqa: N802
+        self, node: nodes.Call, frame: Frame, **options: Any
+    ) -> None:
         """Calls that this generator has put in go straight to the environment's method."""
         if isinstance(node.node, nodes.EnvironmentAttribute) and node.node.name in _DIRECT:
             self._call(f"environment.{node.node.name}", node.args, frame, tupled=False)
@@ -136,7 +146,7 @@ class ChatCodeGenerator(CodeGenerator):
 _DIRECT = frozenset({"watched", "checked", "step"})
 
 
-def _environment_call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
+def _environment_call(name: str, arguments: list[Any], line: int) -> nodes.Call:
     function = nodes.EnvironmentAttribute(name, lineno=line)
     return nodes.Call(function, arguments, [], None, None, lineno=line)
 
@@ -146,7 +156,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     code_generator_class = ChatCodeGenerator
     intercepted_binops = frozenset({"*", "**", "%"})
-    concat = staticmethod(concat)  # type: ignore[assignment]
+    concat = staticmethod(concat)
     watched = staticmethod(limits.watched)
     checked = staticmethod(limits.checked)
     step = staticmethod(limits.step)
@@ -194,7 +204,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 return self.undefined(obj=obj, name=attribute)
         return super().getattr(obj, attribute)
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call a method or function for a template."""
         kind = __obj.__class__
         if kind is MethodType and __obj.__self__.__class__ is Traced:
@@ -224,7 +234,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             if mapped:
                 if kwargs or len(args) != 1:
                     return wrapped(*args, **kwargs)  # raises
-                args, kwargs = (), args[0]
+                return formatter.vformat(template, (), args[0])
             return formatter.vformat(template, args, kwargs)
 
         return format_
@@ -251,11 +261,10 @@ class TracedFormatter(SandboxedFormatter):
             else:
                 if "{" in (spec or ""):
                     return coarse(text, format_string, *args, *kwargs.values())
-                converted = self.convert_field(value, conversion)  # type: ignore[arg-type]
+                converted = self.convert_field(value, conversion)
                 pieces.append(coarse(self.format_field(converted, spec or ""), value))
         result = concat(pieces)
         return result if result == text else coarse(text, format_string, *args, *kwargs.values())
-
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         """Format one value, in a width that is allowed."""
@@ -373,7 +382,12 @@ def _check_width(text: str, args: tuple[Any, ...]) -> None:
 
 
 def _check_replace(text: str, args: tuple[Any, ...]) -> None:
-    if len(args) > 1 and isinstance(args[0], str) and isinstance(args[1], str) and len(args[1]) > len(args[0]):
+    if (
+        len(args) > 1
+        and isinstance(args[0], str)
+        and isinstance(args[1], str)
+        and len(args[1]) > len(args[0])
+    ):
         limits.check_size(len(text) + str.count(text, args[0]) * len(args[1]))
 
 
@@ -389,11 +403,15 @@ def _tojson(
 ) -> str:
     if isinstance(indent, int):
         limits.check_size(indent * 1000)
-    return dump_json(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    return dump_json(
+        x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
 
 
 @jinja2.pass_eval_context
-def _join(context: nodes.EvalContext, value: Any, d: str = "", attribute: str | int | None = None) -> str:
+def _join(
+    context: nodes.EvalContext, value: Any, d: str = "", attribute: str | int | None = None
+) -> str:
     if attribute is not None:
         value = map(filters.make_attrgetter(context.environment, attribute), value)
     pieces = [text_of(item) for item in value]
@@ -416,7 +434,9 @@ def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = Fal
     if blank:
         result = join("\n" + margin, lines)
     else:
-        result = join("\n", [lines[0], *(concat((margin, line)) if line else line for line in lines[1:])])
+        result = join(
+            "\n", [lines[0], *(concat((margin, line)) if line else line for line in lines[1:])]
+        )
     return concat((margin, result)) if first else result
 
 
@@ -457,13 +477,13 @@ class SafeTraced(Traced):
         return self
 
     def __add__(self, other: str) -> str:
-        return _safe(concat((self, _escape(other)))) if isinstance(other, str) else NotImplemented
+        return _safe(concat((self, _escape(other))))
 
     def __radd__(self, other: str) -> str:
-        return _safe(concat((_escape(other), self))) if isinstance(other, str) else NotImplemented
+        return _safe(concat((_escape(other), self)))
 
 
-def _safe(value: Any) -> Any:
+def _safe(value: Any) -> str:
     if not isinstance(value, Traced):
         return Markup(value)
     result = SafeTraced(value)
@@ -471,13 +491,19 @@ def _safe(value: Any) -> Any:
     return result
 
 
-def _escape(value: Any) -> Any:
-    if hasattr(value, "__html__"):
+def _escape(value: Any) -> str:
+    if isinstance(value, (Markup, SafeTraced)):
         return value
     if not isinstance(value, Traced):
         return Markup.escape(value)
     text: str = value
-    for plain, escaped in (("&", "&amp;"), (">", "&gt;"), ("<", "&lt;"), ("'", "&#39;"), ('"', "&#34;")):
+    for plain, escaped in (
+        ("&", "&amp;"),
+        (">", "&gt;"),
+        ("<", "&lt;"),
+        ("'", "&#39;"),
+        ('"', "&#34;"),
+    ):
         text = replace(text, plain, escaped)
     return _safe(text)
 

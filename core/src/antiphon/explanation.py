@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def explain_data(rendering: Rendering) -> list[dict[str, Any]]:
     edges = sorted(cuts)
     parts = []
     number = 0
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         while number < len(marks) and marks[number].end <= start:
             number += 1
         span = marks[number] if number < len(marks) and marks[number].start <= start else None
@@ -55,10 +56,14 @@ def explain(rendering: Rendering, *, color: bool = False) -> str:
             turn = part["turn"]
         text = part["text"]
         if part["kind"] != "scaffold":
-            where = ".".join(map(str, ([part["message"]] if part["kind"] == "content" else []) + part["field"]))
+            where = ".".join(
+                map(str, ([part["message"]] if part["kind"] == "content" else []) + part["field"])
+            )
             text = f"⟦{where}:{text}⟧"
         pieces.append(f"{_COLORS[part['kind']]}{text}{_RESET}" if color else text)
     if turn is not None:
         pieces.append(f"{_TURN}◀{_RESET}" if color else "◀")
-    dropped = [f"message {d.message}: {d.field} is not shown by the template" for d in rendering.dropped]
+    dropped = [
+        f"message {d.message}: {d.field} is not shown by the template" for d in rendering.dropped
+    ]
     return "".join(pieces) + ("\n" + "\n".join(dropped) if dropped else "")

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
 from antiphon.provenance import trace
 from antiphon.rendering import Rendering, Source, prepare, render_source, trace_messages
-from antiphon.tokenization import Break, Piece, Sampled, TokenizedRendering, assemble, plan, tokenize
+from antiphon.tokenization import (
+    Break,
+    Piece,
+    Sampled,
+    TokenizedRendering,
+    assemble,
+    plan,
+    tokenize,
+)
 from antiphon.tokenizers import view
 
 if TYPE_CHECKING:
@@ -56,12 +64,16 @@ def extend(
         TokenizerMismatch: ``previous`` was made with another tokenizer.
     """
     if on_break not in get_args(BreakPolicy):
-        raise InvalidMessage(f"on_break is one of {', '.join(get_args(BreakPolicy))}, not {on_break!r}.")
+        raise InvalidMessage(
+            f"on_break is one of {', '.join(get_args(BreakPolicy))}, not {on_break!r}."
+        )
     count = 0 if previous is None else len(previous.rendering.messages)
     plain, fresh = split_sampled(new_messages, count)
     if previous is None:
         if tokenizer is None:
-            raise TokenizerMismatch("extend() needs a tokenizer to begin a conversation; pass tokenizer=.")
+            raise TokenizerMismatch(
+                "extend() needs a tokenizer to begin a conversation; pass tokenizer=."
+            )
         template = {k: v for k, v in render_options.items() if k not in _PREPARED}
         known = {k: v for k, v in render_options.items() if k in _PREPARED}
         source = prepare(plain, tokenizer, **known, template_kwargs=template)
@@ -124,13 +136,20 @@ def split_sampled(messages: Any, first: int) -> tuple[list[Any], dict[int, Sampl
                 )
             sampled[index] = Sampled(ids, log_probs)
         if isinstance(message, Mapping):
-            message = {key: value for key, value in message.items() if key not in ("token_ids", "log_probs")}
+            message = {
+                key: value
+                for key, value in message.items()
+                if key not in ("token_ids", "log_probs")
+            }
         plain.append(message)
     return plain, sampled
 
 
 def _append(
-    previous: TokenizedRendering, rendering: Rendering, fresh: dict[int, Sampled], on_break: BreakPolicy
+    previous: TokenizedRendering,
+    rendering: Rendering,
+    fresh: dict[int, Sampled],
+    on_break: BreakPolicy,
 ) -> TokenizedRendering | None:
     """Put the new tokens behind those of ``previous``; None where the text does not simply go on."""
     first = len(previous.rendering.messages)
@@ -180,11 +199,17 @@ def _cut_there(rendering: Rendering, position: int) -> bool:
 
 
 def _join(
-    previous: TokenizedRendering, rendering: Rendering, start: int, message: int | None, own: Sampled | None
+    previous: TokenizedRendering,
+    rendering: Rendering,
+    start: int,
+    message: int | None,
+    own: Sampled | None,
 ) -> TokenizedRendering:
     """Return the ids so far, those sampled for ``message``, and the text from ``start`` on."""
     tokens = previous._view
-    rest = assemble(rendering, [piece for piece in plan(rendering, tokens) if piece.start >= start], tokens)
+    rest = assemble(
+        rendering, [piece for piece in plan(rendering, tokens) if piece.start >= start], tokens
+    )
     ids, mask = list(previous.input_ids), list(previous._mask)
     log_probs = previous.log_probs
     sampled = dict(previous.sampled)
@@ -195,7 +220,11 @@ def _join(
         ids += own.ids + closing
         mask += [True] * len(own.ids) + [False] * len(closing)
         if own.log_probs is not None:
-            log_probs = [*(log_probs or []), *[math.nan] * (own.start - len(log_probs or [])), *own.log_probs]
+            log_probs = [
+                *(log_probs or []),
+                *[math.nan] * (own.start - len(log_probs or [])),
+                *own.log_probs,
+            ]
     # Places of earlier pieces hold where the earlier text still stands; otherwise what they show is settled now.
     same = rendering.text.startswith(previous.rendering.text)
     settled = previous.settled if same else previous.message_index
@@ -207,7 +236,15 @@ def _join(
     if log_probs is not None:
         log_probs = [*log_probs, *[math.nan] * (len(ids) - len(log_probs))]
     return TokenizedRendering(
-        ids, rendering, mask, placed, tokens, list(previous.breaks), sampled, log_probs, settled=settled
+        ids,
+        rendering,
+        mask,
+        placed,
+        tokens,
+        list(previous.breaks),
+        sampled,
+        log_probs,
+        settled=settled,
     )
 
 
@@ -232,10 +269,17 @@ def compose(
             breaks.append(_break(message, own.text or "", now))
     if not breaks and previous is not None:
         changed = _first_difference(previous.rendering.text, rendering.text)
-        if changed < len(previous.rendering.text) and not _same_but_prompt(previous, rendering, kept):
+        if changed < len(previous.rendering.text) and not _same_but_prompt(
+            previous, rendering, kept
+        ):
             where = next((s.message for s in previous.rendering.spans if s.end > changed), -1)
             breaks.append(
-                Break(where, changed, previous.rendering.text[changed:][:200], rendering.text[changed:][:200])
+                Break(
+                    where,
+                    changed,
+                    previous.rendering.text[changed:][:200],
+                    rendering.text[changed:][:200],
+                )
             )
     rewritten = {b.message for b in breaks}
     ids: list[int] = []
@@ -247,7 +291,9 @@ def compose(
     owners = sorted((turns[m].start, turns[m].end, m) for m in {*kept, *(rewritten & turns.keys())})
     number = 0
 
-    def add(tokens_: list[int], masked: bool, piece: Piece, probs: list[float] | None = None) -> None:
+    def add(
+        tokens_: list[int], masked: bool, piece: Piece, probs: list[float] | None = None
+    ) -> None:
         ids.extend(tokens_)
         mask.extend([masked] * len(tokens_))
         log_probs.extend(probs or [math.nan] * len(tokens_))
@@ -258,7 +304,9 @@ def compose(
         position += count
         while number < len(owners) and piece.start >= owners[number][1]:
             number += 1
-        start, end, message = owners[number] if number < len(owners) else (len(rendering.text) + 1, 0, -1)
+        start, end, message = (
+            owners[number] if number < len(owners) else (len(rendering.text) + 1, 0, -1)
+        )
         if piece.start < start or message not in kept:
             add(part, piece.turn and not (piece.start >= start and message in rewritten), piece)
         elif piece.start == start:
@@ -269,7 +317,13 @@ def compose(
             add(_closing(rendering, own), False, Piece(end, end, -1, False))
     has_probs = any(own.log_probs is not None for own in result_sampled.values())
     return TokenizedRendering(
-        ids, rendering, mask, placed, tokens, breaks=breaks, sampled=result_sampled,
+        ids,
+        rendering,
+        mask,
+        placed,
+        tokens,
+        breaks=breaks,
+        sampled=result_sampled,
         log_probs=log_probs if has_probs else None,
     )
 
@@ -287,9 +341,13 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
         return
     sampled.text, sampled.context = last.text[turn.start : turn.end], last.text[: turn.start]
     if turn.closed:
-        ends = [p.control for p in plan(last, view(rendering.tokenizer)) if p.turn and p.control >= 0]
+        ends = [
+            p.control for p in plan(last, view(rendering.tokenizer)) if p.turn and p.control >= 0
+        ]
         sampled.closing = ends[-1:]
-    prompt = render_source(Source(source.messages[:message], *_rest(source)), rendering.tokenizer, True).text
+    prompt = render_source(
+        Source(source.messages[:message], *_rest(source)), rendering.tokenizer, True
+    ).text
     if prompt.startswith(sampled.context) and len(prompt) > len(sampled.context):
         # The prompt opened something that the rendered turn does not show.
         tokens = view(rendering.tokenizer)
@@ -319,19 +377,29 @@ def _closing(rendering: Rendering, sampled: Sampled) -> list[int]:
     return sampled.closing
 
 
-def _same_but_prompt(previous: TokenizedRendering, rendering: Rendering, kept: dict[int, Sampled]) -> bool:
+def _same_but_prompt(
+    previous: TokenizedRendering, rendering: Rendering, kept: dict[int, Sampled]
+) -> bool:
     """Whether all of the text so far is there but for what the prompt opened for an answer."""
     changed = _first_difference(previous.rendering.text, rendering.text)
-    return any(own.context is not None and len(own.context) == changed and own.lead for own in kept.values())
+    return any(
+        own.context is not None and len(own.context) == changed and own.lead
+        for own in kept.values()
+    )
 
 
 def _first_difference(one: str, other: str) -> int:
     if other.startswith(one):
         return len(one)
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
 
 
-def attach(message: Mapping[str, Any], token_ids: Sequence[int], log_probs: Sequence[float] | None = None) -> Any:
+def attach(
+    message: Mapping[str, Any], token_ids: Sequence[int], log_probs: Sequence[float] | None = None
+) -> Any:
     """Return a message with the ids, and log-probs, that a backend sampled for it."""
     extra: dict[str, Any] = {"token_ids": list(token_ids)}
     if log_probs is not None:

@@ -24,7 +24,9 @@ MIN_SIZE = 32 * 2**20
 MAX_STEPS = 5_000_000
 """Loop iterations and macro calls in one rendering."""
 
-_WATCHED_LENGTH = 64  # loops over fewer items are counted at once, which costs nothing per iteration
+_WATCHED_LENGTH = (
+    64  # loops over fewer items are counted at once, which costs nothing per iteration
+)
 
 
 class _Budget:
@@ -59,9 +61,13 @@ def step(count: int = 1) -> str:
     if budget is not None:
         budget.steps -= count
         if budget.steps < 0:
-            raise TemplateLimitExceeded(f"The template loops more than {MAX_STEPS} times; it was stopped.")
+            raise TemplateLimitExceeded(
+                f"The template loops more than {MAX_STEPS} times; it was stopped."
+            )
         if time.monotonic() > budget.deadline:
-            raise TemplateLimitExceeded(f"The template ran longer than {MAX_SECONDS:g} seconds; it was stopped.")
+            raise TemplateLimitExceeded(
+                f"The template ran longer than {MAX_SECONDS:g} seconds; it was stopped."
+            )
     return ""
 
 

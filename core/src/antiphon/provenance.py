@@ -11,10 +11,11 @@ The attribute names start with an underscore, so that the sandbox hides them fro
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import json.encoder
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 Origin = tuple[int, tuple[Any, ...]]
 """The index of a message (-1: tools, documents and variables) and the path of the field in it."""
@@ -85,13 +86,13 @@ class Traced(str):
     def removesuffix(self, suffix: str, /) -> str:
         return _cut(self, 0, len(str.removesuffix(self, suffix)))
 
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return _locate(self, str.split(self, sep, maxsplit), len(sep) if sep else None)
 
-    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return _locate(self, str.rsplit(self, sep, maxsplit), len(sep) if sep else None)
 
-    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+    def splitlines(self, keepends: bool = False) -> list[str]:
         starts, position = [], 0
         for line in str.splitlines(self, True):
             starts.append(position)
@@ -100,17 +101,19 @@ class Traced(str):
         return [_cut(self, i, i + len(line)) for i, line in zip(starts, lines, strict=True)]
 
     def partition(self, sep: str, /) -> tuple[str, str, str]:
-        head, found, tail = str.partition(self, sep)
+        head, found, _tail = str.partition(self, sep)
         size = len(self)
         cuts = (0, len(head), len(head) + len(found), size)
-        return cast("Any", tuple(_cut(self, a, b) for a, b in zip(cuts, cuts[1:], strict=False)))
+        first, middle, last = (_cut(self, a, b) for a, b in itertools.pairwise(cuts))
+        return first, middle, last
 
     def rpartition(self, sep: str, /) -> tuple[str, str, str]:
         head, found, _ = str.rpartition(self, sep)
         cuts = (0, len(head), len(head) + len(found), len(self))
-        return cast("Any", tuple(_cut(self, a, b) for a, b in zip(cuts, cuts[1:], strict=False)))
+        first, middle, last = (_cut(self, a, b) for a, b in itertools.pairwise(cuts))
+        return first, middle, last
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:
         return replace(self, old, new, count)
 
     def join(self, parts: Iterable[str], /) -> str:
@@ -277,7 +280,7 @@ def coarse(text: str, *sources: Any) -> str:
     It is traced as a whole: to the origin that all of them share, or to none in particular (`MIXED`), which still
     tells it from what a template wrote.
     """
-    origins = set()
+    origins: set[Origin] = set()
     alone = True
     for source in sources:
         spans = spans_of(source)
@@ -374,7 +377,9 @@ def percent_format(template: str, values: Any) -> str:
     """``template % values`` with origins: each conversion is done alone, which gives the same text."""
     plain = str.__mod__(template, values)
     arguments = values if isinstance(values, tuple) else (values,)
-    if isinstance(values, Mapping) or not any(isinstance(v, Traced) for v in (template, *arguments)):
+    if isinstance(values, Mapping) or not any(
+        isinstance(v, Traced) for v in (template, *arguments)
+    ):
         return plain
     pieces: list[str] = []
     rest, remaining = template, list(arguments)
@@ -418,14 +423,20 @@ def trace(value: Any, message: int, path: tuple[Any, ...] = ()) -> Any:
                     key = traced_whole(key, (message, inner))
             else:
                 key = trace(key, message, inner)
-            result[key] = traced_whole(item, (message, inner)) if item.__class__ is str else trace(item, message, inner)
+            result[key] = (
+                traced_whole(item, (message, inner))
+                if item.__class__ is str
+                else trace(item, message, inner)
+            )
         return result
     if kind is list:
         items = TracedList([trace(item, message, (*path, i)) for i, item in enumerate(value)])
         items._antiphon_origin = (message, path)
         return items
-    return trace(plain(value), message, path) if kind is not tuple else tuple(
-        trace(item, message, (*path, i)) for i, item in enumerate(value)
+    return (
+        trace(plain(value), message, path)
+        if kind is not tuple
+        else tuple(trace(item, message, (*path, i)) for i, item in enumerate(value))
     )
 
 
@@ -462,7 +473,11 @@ def plain(value: Any) -> Any:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     for convert in ("model_dump", "item"):  # pydantic models; numpy scalars
         method = getattr(value, convert, None)
-        if callable(method) and (convert != "item" or type(value).__module__ == "numpy") and not getattr(value, "ndim", 0):
+        if (
+            callable(method)
+            and (convert != "item" or type(value).__module__ == "numpy")
+            and not getattr(value, "ndim", 0)
+        ):
             return method()
     return f"<{type(value).__name__}>"
 

@@ -18,7 +18,15 @@ import jinja2
 from antiphon import limits
 from antiphon.environment import compile_template
 from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
-from antiphon.provenance import REASONING_FIELDS, SpanTuple, Traced, concat, spans_of, trace, traced_whole
+from antiphon.provenance import (
+    REASONING_FIELDS,
+    SpanTuple,
+    Traced,
+    concat,
+    spans_of,
+    trace,
+    traced_whole,
+)
 
 if TYPE_CHECKING:
     from antiphon.tokenization import TokenizedRendering
@@ -64,7 +72,9 @@ class Source:
     size: int
     end_tokens: frozenset[str] = frozenset()
 
-    def pieces(self, messages: list[Any], add_generation_prompt: bool) -> tuple[str, list[SpanTuple]]:
+    def pieces(
+        self, messages: list[Any], add_generation_prompt: bool
+    ) -> tuple[str, list[SpanTuple]]:
         """Render ``messages`` and return the text and the spans of every origin, in order.
 
         Raises:
@@ -75,7 +85,11 @@ class Source:
         try:
             with limits.limited(self.size):
                 context = template.new_context(
-                    {"messages": messages, "add_generation_prompt": add_generation_prompt, **self.variables}
+                    {
+                        "messages": messages,
+                        "add_generation_prompt": add_generation_prompt,
+                        **self.variables,
+                    }
                 )
                 pieces = list(template.root_render_func(context))
         except (RecursionError, MemoryError) as error:
@@ -140,15 +154,22 @@ class Rendering:
     @functools.cached_property
     def dropped(self) -> list[Dropped]:
         """Fields that hold text of which the template printed nothing."""
-        shown = {(span.message, key) for span in self.spans for key in span.field[:1] or _TEXT_FIELDS}
+        shown = {
+            (span.message, key) for span in self.spans for key in span.field[:1] or _TEXT_FIELDS
+        }
         return [
             Dropped(index, name)
             for index, message in enumerate(self.messages)
             for name, value in message.items()
-            if name in _TEXT_FIELDS and (index, name) not in shown and _is_own(name, value) and _has_text(value)
+            if name in _TEXT_FIELDS
+            and (index, name) not in shown
+            and _is_own(name, value)
+            and _has_text(value)
         ]
 
-    def tokenize(self, tokenizer: Any = None, *, allow_control_tokens: bool = False) -> TokenizedRendering:
+    def tokenize(
+        self, tokenizer: Any = None, *, allow_control_tokens: bool = False
+    ) -> TokenizedRendering:
         """Encode the text; see `antiphon.tokenization`.
 
         Args:
@@ -158,7 +179,9 @@ class Rendering:
         """
         from antiphon.tokenization import tokenize
 
-        return tokenize([self], tokenizer or self.tokenizer, allow_control_tokens=allow_control_tokens)[0]
+        return tokenize(
+            [self], tokenizer or self.tokenizer, allow_control_tokens=allow_control_tokens
+        )[0]
 
     def explain(self, *, color: bool = False) -> str:
         """Return the text marked up for a terminal; `explain_data` gives the same as data."""
@@ -231,11 +254,16 @@ def prepare(
     variables = _special_tokens(tokenizer)
     for key, value in template_kwargs.items():
         # Special tokens are the template's; other text that callers pass in is content.
-        variables[key] = value if key.endswith("_token") and isinstance(value, str) else trace(value, -1, (key,))
+        variables[key] = (
+            value if key.endswith("_token") and isinstance(value, str) else trace(value, -1, (key,))
+        )
     end_tokens = frozenset(
         value
         for key, value in variables.items()
-        if key.endswith("_token") and key not in ("bos_token", "unk_token") and isinstance(value, str) and value
+        if key.endswith("_token")
+        and key not in ("bos_token", "unk_token")
+        and isinstance(value, str)
+        and value
     )
     variables["tools"] = _trace_tools(tools)
     variables["documents"] = _trace_documents(documents)
@@ -245,7 +273,10 @@ def prepare(
 
 
 def render_source(
-    source: Source, tokenizer: Any, add_generation_prompt: bool, continue_final_message: bool | str = False
+    source: Source,
+    tokenizer: Any,
+    add_generation_prompt: bool,
+    continue_final_message: bool | str = False,
 ) -> Rendering:
     """Render what `prepare` has made."""
     if continue_final_message:
@@ -253,14 +284,20 @@ def render_source(
             raise InvalidMessage(
                 "continue_final_message and add_generation_prompt exclude each other; give only one of them."
             )
-        text, spans = _continued(source, "content" if continue_final_message is True else continue_final_message)
+        text, spans = _continued(
+            source, "content" if continue_final_message is True else continue_final_message
+        )
     else:
         text, spans = source.pieces(source.messages, add_generation_prompt)
     own = [Span(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
     inputs = (
-        [Span(start, end, *origin) for start, end, origin in spans if origin[0] < 0] if len(own) < len(spans) else []
+        [Span(start, end, *origin) for start, end, origin in spans if origin[0] < 0]
+        if len(own) < len(spans)
+        else []
     )
-    return Rendering(text, own, inputs, source, add_generation_prompt, bool(continue_final_message), tokenizer)
+    return Rendering(
+        text, own, inputs, source, add_generation_prompt, bool(continue_final_message), tokenizer
+    )
 
 
 def trace_messages(messages: Any) -> list[Any]:
@@ -273,7 +310,9 @@ def trace_messages(messages: Any) -> list[Any]:
         messages = messages.to_chats()
     messages = getattr(messages, "messages", messages)
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
-        raise InvalidMessage(f"A conversation is a list of message dicts, not {type(messages).__name__}.")
+        raise InvalidMessage(
+            f"A conversation is a list of message dicts, not {type(messages).__name__}."
+        )
     result = []
     for index, message in enumerate(messages):
         try:
@@ -293,7 +332,9 @@ def trace_messages(messages: Any) -> list[Any]:
 
 def _alias_reasoning(message: Any) -> Any:
     """Give a message's reasoning the names that templates know, as transformers does."""
-    reasoning = next((message[key] for key in REASONING_FIELDS if message.get(key) is not None), None)
+    reasoning = next(
+        (message[key] for key in REASONING_FIELDS if message.get(key) is not None), None
+    )
     if reasoning is None:
         return message
     result = type(message)({"thinking": reasoning, **message, "reasoning_content": reasoning})
@@ -302,7 +343,10 @@ def _alias_reasoning(message: Any) -> Any:
 
 
 def choose_template(
-    tokenizer: Any, chat_template: str | None, family: str | None, tools: Sequence[Any] | None = None
+    tokenizer: Any,
+    chat_template: str | None,
+    family: str | None,
+    tools: Sequence[Any] | None = None,
 ) -> tuple[str, str]:
     """Return a name for the template, and its source.
 
@@ -320,7 +364,10 @@ def choose_template(
         return repr(chosen.name), chosen.load_template()
     own = _own_template(tokenizer, chat_template, tools)
     if own is not None:
-        return f"of tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__!r}", own
+        return (
+            f"of tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__!r}",
+            own,
+        )
     from antiphon.registry import get_family
 
     if tokenizer is not None:
@@ -350,7 +397,11 @@ def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:
 
 def _special_tokens(tokenizer: Any) -> dict[str, Any]:
     tokens = getattr(tokenizer, "special_tokens_map", None) or {}
-    return {key: str(value) for key, value in tokens.items() if isinstance(value, str) or hasattr(value, "content")}
+    return {
+        key: str(value)
+        for key, value in tokens.items()
+        if isinstance(value, str) or hasattr(value, "content")
+    }
 
 
 def _trace_tools(tools: Sequence[Any] | None) -> Any:
@@ -373,7 +424,7 @@ def _trace_tools(tools: Sequence[Any] | None) -> Any:
 
 def _schema_of(function: Callable[..., Any]) -> Any:
     try:
-        from transformers.utils import get_json_schema
+        from transformers.utils.chat_template_utils import get_json_schema
     except ImportError as error:
         raise InvalidMessage(
             f"The schema of the function {getattr(function, '__name__', function)!r} needs transformers; "
@@ -401,18 +452,28 @@ def _continued(source: Source, name: str) -> tuple[str, list[SpanTuple]]:
     and the message as it is are the text: what is being continued is the current turn.
     """
     if not source.messages:
-        raise InvalidMessage("continue_final_message needs a message to continue, and the conversation is empty.")
+        raise InvalidMessage(
+            "continue_final_message needs a message to continue, and the conversation is empty."
+        )
     last = source.messages[-1]
     value = last.get(name)
     if value is None:
-        raise InvalidMessage(f"continue_final_message: the last message has no {name!r} to continue.")
-    names = [key for key in REASONING_FIELDS if last.get(key) == value] if name in REASONING_FIELDS else [name]
+        raise InvalidMessage(
+            f"continue_final_message: the last message has no {name!r} to continue."
+        )
+    names = (
+        [key for key in REASONING_FIELDS if last.get(key) == value]
+        if name in REASONING_FIELDS
+        else [name]
+    )
     tagged = type(last)(last)
     tagged._antiphon_origin = last._antiphon_origin
     if isinstance(value, str):
         for key in names:
             tagged[key] = _tag(value, len(source.messages) - 1, key)
-    elif isinstance(value, list) and any(isinstance(part, dict) and "text" in part for part in value):
+    elif isinstance(value, list) and any(
+        isinstance(part, dict) and "text" in part for part in value
+    ):
         index = max(i for i, part in enumerate(value) if isinstance(part, dict) and "text" in part)
         part = type(value[index])(value[index])
         part._antiphon_origin = value[index]._antiphon_origin
@@ -421,7 +482,9 @@ def _continued(source: Source, name: str) -> tuple[str, list[SpanTuple]]:
         tagged[name]._antiphon_origin = last[name]._antiphon_origin
         tagged[name][index] = part
     else:
-        raise InvalidMessage(f"continue_final_message: {name!r} of the last message holds no text to continue.")
+        raise InvalidMessage(
+            f"continue_final_message: {name!r} of the last message holds no text to continue."
+        )
     try:
         text, spans = source.pieces([*source.messages[:-1], tagged], False)
     except TemplateRefused:
@@ -443,7 +506,9 @@ def _tag(text: str, message: int, *path: Any) -> str:
 def _prompt_and_prefix(source: Source, prefix: str, name: str) -> tuple[str, list[SpanTuple]]:
     text, spans = source.pieces(source.messages[:-1], True)
     # The prompt may have opened what the prefix opens again, such as a reasoning block.
-    overlap = max(size for size in range(min(len(prefix), len(text)) + 1) if text.endswith(prefix[:size]))
+    overlap = max(
+        size for size in range(min(len(prefix), len(text)) + 1) if text.endswith(prefix[:size])
+    )
     start = len(text) - overlap
     origin = (len(source.messages) - 1, (name,))
     return text[:start] + str.__str__(prefix), [*spans, (start, start + len(prefix), origin)]
@@ -459,10 +524,14 @@ def _has_text(value: Any) -> bool:
 
 def _is_own(name: str, value: Any) -> bool:
     """Whether a field is the message's own, not another name for its reasoning."""
-    return name not in REASONING_FIELDS or any(origin[1][:1] == (name,) for _, _, origin in spans_of(value))
+    return name not in REASONING_FIELDS or any(
+        origin[1][:1] == (name,) for _, _, origin in spans_of(value)
+    )
 
 
 def _refusal(name: str, error: Exception, messages: list[Any]) -> str:
-    roles = ", ".join(str(message.get("role")) for message in messages[:8]) + (", …" if len(messages) > 8 else "")
+    roles = ", ".join(str(message.get("role")) for message in messages[:8]) + (
+        ", …" if len(messages) > 8 else ""
+    )
     kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
     return f"The template {name} refuses the conversation ({roles}): {kind}{error}"

@@ -48,7 +48,12 @@ def training_samples(
         TemplateRefused: The template refuses the conversation.
     """
     source = prepare(
-        messages, tokenizer, chat_template=chat_template, family=family, tools=tools, template_kwargs=template_kwargs
+        messages,
+        tokenizer,
+        chat_template=chat_template,
+        family=family,
+        tools=tools,
+        template_kwargs=template_kwargs,
     )
     samples = [_sample(source, index, tokenizer) for index in _assistants(source)]
     found = [sample for sample in samples if sample is not None]
@@ -63,20 +68,36 @@ def training_samples(
     trained: set[int] = set()
     result = []
     for leaf in longest:
-        covered = {s.message: s for s in found if s.message not in trained and leaf.known.startswith(s.known)}
+        covered = {
+            s.message: s
+            for s in found
+            if s.message not in trained and leaf.known.startswith(s.known)
+        }
         trained |= covered.keys()
         result.append(leaf.encode(covered))
     return result
 
 
 def _assistants(source: Source) -> Iterable[int]:
-    return [i for i, message in enumerate(source.messages) if message.get("role") in ("assistant", "model")]
+    return [
+        i
+        for i, message in enumerate(source.messages)
+        if message.get("role") in ("assistant", "model")
+    ]
 
 
 class _Sample:
     """The conversation up to one assistant turn, as the model would have it right after generating that."""
 
-    def __init__(self, message: int, prompt: str | None, rendering: Rendering, start: int, end: int, text: str) -> None:
+    def __init__(
+        self,
+        message: int,
+        prompt: str | None,
+        rendering: Rendering,
+        start: int,
+        end: int,
+        text: str,
+    ) -> None:
         self.message = message
         self.prompt = prompt
         self.rendering = rendering
@@ -101,9 +122,17 @@ class _Sample:
         """Encode prompt and turn where the template's own rendering does not go on from its prompt."""
         source = self.rendering.source
         prompt = render_source(
-            replace(source, messages=source.messages[: self.message]), self.rendering.tokenizer, True
+            replace(source, messages=source.messages[: self.message]),
+            self.rendering.tokenizer,
+            True,
         )
-        answer = replace(self.rendering, text=self.text[self.start : self.end], spans=[], input_spans=[], plans={})
+        answer = replace(
+            self.rendering,
+            text=self.text[self.start : self.end],
+            spans=[],
+            input_spans=[],
+            plans={},
+        )
         base = tokenize([prompt], self.rendering.tokenizer)[0]
         pieces: list[Piece] = []
         position = 0
@@ -117,7 +146,12 @@ class _Sample:
         own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
         settled = [*base.message_index, *[self.message] * len(own)]
         return TokenizedRendering(
-            [*base.input_ids, *own], prompt, [*[False] * len(base), *[True] * len(own)], [], tokens, settled=settled
+            [*base.input_ids, *own],
+            prompt,
+            [*[False] * len(base), *[True] * len(own)],
+            [],
+            tokens,
+            settled=settled,
         )
 
 
@@ -134,7 +168,9 @@ def _sample(source: Source, index: int, tokenizer: Any) -> _Sample | None:
     if turn is None:
         return None
     try:
-        prompt = render_source(replace(source, messages=source.messages[:index]), tokenizer, True).text
+        prompt = render_source(
+            replace(source, messages=source.messages[:index]), tokenizer, True
+        ).text
     except RenderError:  # an assistant message that comes first has no prompt of its own
         prompt = None
     if prompt is None or not prompt or last.text[: turn.start] == prompt:
@@ -150,9 +186,19 @@ def _as_generated(source: Source, index: int, prompt: str, last: Rendering, turn
     opened already does not stand twice.
     """
     content = source.messages[index].get("content")
-    shown = [span for span in last.spans if span.message == index and span.field[:1] == ("content",)]
+    shown = [
+        span for span in last.spans if span.message == index and span.field[:1] == ("content",)
+    ]
     if isinstance(content, str) and shown and not source.messages[index].get("tool_calls"):
-        opened = max(size for size in range(min(len(content), len(prompt)) + 1) if prompt.endswith(content[:size]))
+        opened = max(
+            size
+            for size in range(min(len(content), len(prompt)) + 1)
+            if prompt.endswith(content[:size])
+        )
         if content[:opened].strip():
-            return prompt + str.__getitem__(content, slice(opened, None)) + last.text[shown[-1].end : turn.end]
+            return (
+                prompt
+                + str.__getitem__(content, slice(opened, None))
+                + last.text[shown[-1].end : turn.end]
+            )
     return prompt + last.text[turn.start : turn.end]

@@ -15,6 +15,7 @@ Tokenizers that can't be cut so (`TokenizerView.cuts_at_controls`) have their te
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -146,9 +147,13 @@ def tokenize(
 
         return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
     if len(renderings) > 1 and not tokens.inner_mark:
-        tokens.entries([piece for rendering in renderings for piece in pieces_to_encode(rendering, tokens)])
+        tokens.entries(
+            [piece for rendering in renderings for piece in pieces_to_encode(rendering, tokens)]
+        )
     return [
-        assemble(rendering, plan(rendering, tokens), tokens, allow_control_tokens=allow_control_tokens)
+        assemble(
+            rendering, plan(rendering, tokens), tokens, allow_control_tokens=allow_control_tokens
+        )
         for rendering in renderings
     ]
 
@@ -177,7 +182,9 @@ def _plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
             controls.append((start + first, start + last, token))
     controls.append((len(text), len(text), -1))
     turns = [turn for turn in rendering.turns if turn.end > turn.start]
-    edges = [(edge, inside) for turn in turns for edge, inside in ((turn.start, True), (turn.end, False))]
+    edges = [
+        (edge, inside) for turn in turns for edge, inside in ((turn.start, True), (turn.end, False))
+    ]
     edges.append((len(text) + 1, False))
     pieces: list[Piece] = []
     position, number, inside = 0, 0, False
@@ -215,12 +222,20 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
 
 
 def assemble(
-    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView, *, allow_control_tokens: bool = False
+    rendering: Rendering,
+    pieces: Sequence[Piece],
+    tokens: TokenizerView,
+    *,
+    allow_control_tokens: bool = False,
 ) -> TokenizedRendering:
     """Encode a rendering's pieces and put them together."""
     text = rendering.text
-    forbidden = frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
-    entries = iter(tokens.entries([text[piece.start : piece.end] for piece in pieces if piece.control < 0]))
+    forbidden = (
+        frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
+    )
+    entries = iter(
+        tokens.entries([text[piece.start : piece.end] for piece in pieces if piece.control < 0])
+    )
     ids: list[int] = []
     mask: list[bool] = []
     counts: list[int] = []
@@ -271,7 +286,9 @@ def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) ->
     return result
 
 
-def own_markers(rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView) -> frozenset[int]:
+def own_markers(
+    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView
+) -> frozenset[int]:
     """Return the control ids that an assistant's own words may hold: added tokens that are not flagged special.
 
     Those that make up the headers of messages stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and
@@ -308,7 +325,7 @@ def _encode_safe(text: str, tokens: TokenizerView, forbidden: frozenset[int]) ->
     if forbidden.isdisjoint(ids):
         return ids
     cuts = [0, *(control[0] + 1 for control in tokens.find(text, forbidden)), len(text)]
-    parts = [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False) if a < b]
+    parts = [text[a:b] for a, b in itertools.pairwise(cuts) if a < b]
     if len(parts) > 1:
         return [token for part in parts for token in _encode_safe(part, tokens, forbidden)]
     raise TokenizerMismatch(
@@ -350,4 +367,13 @@ def _spread(text: str, count: int) -> list[tuple[int, int]]:
     return [(size * i // count, size * (i + 1) // count) for i in range(count)] if count else []
 
 
-__all__ = ["Break", "Control", "Piece", "Sampled", "TokenizedRendering", "assemble", "plan", "tokenize"]
+__all__ = [
+    "Break",
+    "Control",
+    "Piece",
+    "Sampled",
+    "TokenizedRendering",
+    "assemble",
+    "plan",
+    "tokenize",
+]

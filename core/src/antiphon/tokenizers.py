@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from antiphon.caches import BoundedCache
@@ -33,7 +33,16 @@ class Control(tuple[int, int, int]):
 
 
 # Texts on both sides of a cut, to see whether a tokenizer's pieces add up.
-_PROBES = ("user\nHow are you?", " \n\nHello  world", "naïve 数学 🙂\n", "\n", "  x", "1234", "Don't!", "\tdef f():\n  ")
+_PROBES = (
+    "user\nHow are you?",
+    " \n\nHello  world",
+    "naïve 数学 🙂\n",
+    "\n",
+    "  x",
+    "1234",
+    "Don't!",
+    "\tdef f():\n  ",
+)
 
 
 class TokenizerView:
@@ -47,11 +56,15 @@ class TokenizerView:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = weakref.ref(tokenizer) if _weak(tokenizer) else (lambda: tokenizer)
+        self._tokenizer: Callable[[], Any] = (
+            weakref.ref(tokenizer) if _weak(tokenizer) else (lambda: tokenizer)
+        )
         self.backend = _backend(tokenizer)
         self._own_backend: Any = None
         self.added: dict[int, tuple[str, bool]] = _added_tokens(tokenizer, self.backend)
-        self._ids: BoundedCache[str, tuple[list[int], bool]] = BoundedCache(_CACHED_CHARACTERS, lambda key, value: len(key) + 64)
+        self._ids: BoundedCache[str, tuple[list[int], bool]] = BoundedCache(
+            _CACHED_CHARACTERS, lambda key, value: len(key) + 64
+        )
         self._offsets: BoundedCache[str, list[tuple[int, int]]] = BoundedCache(4096)
         self._controls: BoundedCache[tuple[str, str], list[Control]] = BoundedCache(16384)
         self._control_ids: BoundedCache[str, frozenset[int]] = BoundedCache(256)
@@ -67,13 +80,18 @@ class TokenizerView:
         cached = self._ids.get
         result = [cached(piece) for piece in pieces]
         if None in result:
-            missing = list(dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None))
+            missing = list(
+                dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None)
+            )
             added = self.added.keys()
             fresh = {}
             for piece, ids in zip(missing, self._encode_batch(missing), strict=True):
                 fresh[piece] = (ids, not added.isdisjoint(ids))
                 self._ids.put(piece, fresh[piece])
-            result = [fresh[p] if entry is None else entry for p, entry in zip(pieces, result, strict=True)]
+            result = [
+                fresh[p] if entry is None else entry
+                for p, entry in zip(pieces, result, strict=True)
+            ]
         return result  # type: ignore[return-value]
 
     def missing(self, pieces: Sequence[str]) -> list[str]:
@@ -87,8 +105,12 @@ class TokenizerView:
         if not mark:
             return self.encode(pieces)
         (lead,) = self.encode([mark])
-        return [ids[len(lead) :] if ids[: len(lead)] == lead else self.encode([piece])[0]
-                for piece, ids in zip(pieces, self.encode([mark + piece for piece in pieces]), strict=True)]
+        return [
+            ids[len(lead) :] if ids[: len(lead)] == lead else self.encode([piece])[0]
+            for piece, ids in zip(
+                pieces, self.encode([mark + piece for piece in pieces]), strict=True
+            )
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ``ids``, control tokens and white space included."""
@@ -129,7 +151,9 @@ class TokenizerView:
                 raise
             encodings = self._copy().encode_batch_fast(texts, add_special_tokens=False)
         except TypeError as error:
-            raise TokenizerMismatch(f"{self.describe()} can't encode this text: {error}.") from error
+            raise TokenizerMismatch(
+                f"{self.describe()} can't encode this text: {error}."
+            ) from error
         return [encoding.ids for encoding in encodings]
 
     def _usable(self) -> Any:
@@ -189,7 +213,9 @@ class TokenizerView:
         names = {self.added[token][0]: token for token in ids}
         if not names:
             return []
-        pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)))
+        pattern = re.compile(
+            "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        )
         return [Control((*match.span(), names[match.group()])) for match in pattern.finditer(text)]
 
     # How this tokenizer takes being cut
@@ -205,7 +231,11 @@ class TokenizerView:
     @functools.cached_property
     def cuts_at_controls(self) -> bool:
         """Whether ids of text on both sides of a control token are those of the two texts alone."""
-        special = [(token, text) for token, (text, is_special) in self.added.items() if is_special and text.strip()]
+        special = [
+            (token, text)
+            for token, (text, is_special) in self.added.items()
+            if is_special and text.strip()
+        ]
         if not special:
             return True
         probes = special[:: max(1, len(special) // 8)]
@@ -213,7 +243,10 @@ class TokenizerView:
             for right in _PROBES:
                 parts = self.encode([left, right])
                 whole = self.encode([left + text + right for _, text in probes])
-                if any(ids != [*parts[0], token, *parts[1]] for (token, _), ids in zip(probes, whole, strict=True)):
+                if any(
+                    ids != [*parts[0], token, *parts[1]]
+                    for (token, _), ids in zip(probes, whole, strict=True)
+                ):
                     return False
         return True
 
@@ -280,14 +313,24 @@ def _size(tokenizer: Any) -> int:
 
 def _backend(tokenizer: Any) -> Any:
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    return backend if hasattr(backend, "encode_batch_fast") and hasattr(backend, "get_added_tokens_decoder") else None
+    return (
+        backend
+        if hasattr(backend, "encode_batch_fast") and hasattr(backend, "get_added_tokens_decoder")
+        else None
+    )
 
 
 def _added_tokens(tokenizer: Any, backend: Any) -> dict[int, tuple[str, bool]]:
-    tokens = backend.get_added_tokens_decoder() if backend is not None else getattr(tokenizer, "added_tokens_decoder", {})
+    tokens = (
+        backend.get_added_tokens_decoder()
+        if backend is not None
+        else getattr(tokenizer, "added_tokens_decoder", {})
+    )
     added = {int(token): (str(item.content), bool(item.special)) for token, item in tokens.items()}
     for token, text in zip(
-        getattr(tokenizer, "all_special_ids", ()), getattr(tokenizer, "all_special_tokens", ()), strict=False
+        getattr(tokenizer, "all_special_ids", ()),
+        getattr(tokenizer, "all_special_tokens", ()),
+        strict=False,
     ):
         added.setdefault(int(token), (str(text), True))
     return added
@@ -298,7 +341,11 @@ def _plain_ids(ids: Any) -> list[int]:
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    options = {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "clean_up_tokenization_spaces") else {}
+    options = (
+        {"clean_up_tokenization_spaces": False}
+        if hasattr(tokenizer, "clean_up_tokenization_spaces")
+        else {}
+    )
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, **options))
 
 

@@ -86,7 +86,9 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     turns: list[Turn] = []
     unlocated: dict[int, str] = {}
     messages = source.messages
-    assistants = [i for i, message in enumerate(messages) if message.get("role") in ("assistant", "model")]
+    assistants = [
+        i for i, message in enumerate(messages) if message.get("role") in ("assistant", "model")
+    ]
     if not assistants:
         return turns, unlocated
     extents = _extents([(s.start, s.end, s[2:]) for s in rendering.spans], len(messages), len(text))
@@ -131,7 +133,9 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
     for message in _scattered(rendering, turns):
-        unlocated[message] = "the template prints its text in several places, with other messages between"
+        unlocated[message] = (
+            "the template prints its text in several places, with other messages between"
+        )
     return turns, unlocated
 
 
@@ -176,7 +180,9 @@ def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list
         shown = first[index] >= 0
         # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
         end_of_text = last[index] if shown else before
-        while position < len(starts) and (starts[position][1] <= index or starts[position][0] < end_of_text):
+        while position < len(starts) and (
+            starts[position][1] <= index or starts[position][0] < end_of_text
+        ):
             position += 1
         after = starts[position][0] if position < len(starts) else length
         result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
@@ -277,7 +283,9 @@ class _Finder:
         """Return where the turn ends, and whether an end token closes it; ``anchor`` is its last character."""
         own = self.prefix(index + 1, False)
         tail = None if own is None else self._tail(text, index, own, anchor, empty=anchor == start)
-        if tail is None:  # the template refuses the conversation up to here: only its usual end can be looked for
+        if (
+            tail is None
+        ):  # the template refuses the conversation up to here: only its usual end can be looked for
             usual = _usual_end(self.source.template, self.source)
             found = text.find(usual, anchor, after) if usual else -1
             return (found + len(usual), True) if found >= 0 else (anchor, False)
@@ -287,7 +295,9 @@ class _Finder:
         end = self._cut_at_special(text, anchor, end)
         if end > anchor and self._closes(text[anchor:end]):
             return end, True
-        if size < len(tail.rstrip()):  # the text goes on otherwise than when the message was the last one
+        if size < len(
+            tail.rstrip()
+        ):  # the text goes on otherwise than when the message was the last one
             usual = _usual_end(self.source.template, self.source)
             found = text.find(usual, anchor, after) if usual else -1
             if found >= 0 and not text[anchor:found].strip():
@@ -306,7 +316,9 @@ class _Finder:
         if marker is None or prompted is None or prompt is None or not prompt[1]:
             return ""
         token, first_text, last_text = marker.group(), prompt[1][0][1], prompt[1][-1][1]
-        stands = prompted[0].startswith(text[: marker.end()]) and prompt[0].startswith(token, first_text)
+        stands = prompted[0].startswith(text[: marker.end()]) and prompt[0].startswith(
+            token, first_text
+        )
         opening = _MARKER.findall(prompt[0], last_text)[-1:]
         return token if stands and opening != [token] else ""
 
@@ -342,7 +354,9 @@ class _Finder:
         nothing = self.prefix(0, True)
         if nothing is not None:
             size = 0
-            while size < min(len(tail), len(nothing[0])) and tail[-1 - size] == nothing[0][-1 - size]:
+            while (
+                size < min(len(tail), len(nothing[0])) and tail[-1 - size] == nothing[0][-1 - size]
+            ):
                 size += 1
             cuts = [cut for cut in (0, *_boundaries(tail)) if cut >= len(tail) - size]
             return tail[: cuts[0]] if tail[len(tail) - size :].strip() else tail
@@ -378,7 +392,12 @@ def _usual_end(template: str, source: Source) -> str:
             messages = []
             for index, role in enumerate(("user", "assistant")):
                 content: Any = traced_whole("x", (index, ("content",)))
-                messages.append({"role": role, "content": [{"type": "text", "text": content}] if parts else content})
+                messages.append(
+                    {
+                        "role": role,
+                        "content": [{"type": "text", "text": content}] if parts else content,
+                    }
+                )
             try:
                 text, spans = source.pieces(messages, False)
                 prompted = source.pieces(messages, True)[0]
@@ -398,7 +417,11 @@ def _closes_block(marker: str) -> bool:
     if marker == "</s>":
         return False
     name = marker.lower()
-    return name.startswith("</") or ("call" in name and "end" in name) or name.endswith(("_end|>", "▁end｜>"))
+    return (
+        name.startswith("</")
+        or ("call" in name and "end" in name)
+        or name.endswith(("_end|>", "▁end｜>"))
+    )
 
 
 def _common(one: str, other: str) -> int:
@@ -441,10 +464,16 @@ def _boundaries(header: str) -> list[int]:
 
 def _context_key(source: Source) -> Hashable:
     variables = tuple(
-        sorted((key, repr(value)) for key, value in source.variables.items() if key not in ("tools", "documents"))
+        sorted(
+            (key, repr(value))
+            for key, value in source.variables.items()
+            if key not in ("tools", "documents")
+        )
     )
     tools = source.variables.get("tools")
-    return hash((source.template, variables, None if tools is None else len(tools), source.end_tokens))
+    return hash(
+        (source.template, variables, None if tools is None else len(tools), source.end_tokens)
+    )
 
 
 def _shape(value: Any, constants: re.Pattern[str] | None) -> Hashable:

@@ -13,7 +13,9 @@ from antiphon.tokenization import Piece, TokenizedRendering, plan
 from antiphon.tokenizers import TokenizerView
 
 
-def tokenize_whole(rendering: Rendering, tokens: TokenizerView, allow_control_tokens: bool) -> TokenizedRendering:
+def tokenize_whole(
+    rendering: Rendering, tokens: TokenizerView, allow_control_tokens: bool
+) -> TokenizedRendering:
     """Encode the text of a rendering in one go.
 
     Raises:
@@ -39,7 +41,11 @@ def tokenize_whole(rendering: Rendering, tokens: TokenizerView, allow_control_to
 
 
 def _refuse_forged(
-    rendering: Rendering, pieces: list[Piece], ids: list[int], offsets: list[tuple[int, int]], tokens: TokenizerView
+    rendering: Rendering,
+    pieces: list[Piece],
+    ids: list[int],
+    offsets: list[tuple[int, int]],
+    tokens: TokenizerView,
 ) -> None:
     forbidden = tokens.control_ids(rendering.source.template)
     genuine = {piece.start for piece in pieces if piece.control >= 0}
