@@ -47,7 +47,7 @@ class RunOptions:
     samples: int = 2
     limit: int | None = None
     max_turns: int = 2
-    max_new_tokens: int = 80
+    max_new_tokens: int = 64
     temperature: float = 0.7
     top_p: float = 1.0
     batch_size: int = 32

@@ -33,7 +33,7 @@ _DEFAULT_OUTPUT = "rollout.parquet"
 @click.option("-n", "--samples", default=2, show_default=True, help="Conversations per problem.")
 @click.option("--limit", type=int, help="Only the first so many problems.")
 @click.option("--max-turns", default=2, show_default=True, help="Answers per conversation at most.")
-@click.option("--max-new-tokens", default=80, show_default=True, help="Tokens per answer at most.")
+@click.option("--max-new-tokens", default=64, show_default=True, help="Tokens per answer at most.")
 @click.option("--temperature", default=0.7, show_default=True, help="0 for greedy decoding.")
 @click.option("--top-p", default=1.0, show_default=True, help="Nucleus sampling.")
 @click.option("--batch-size", default=32, show_default=True, help="Conversations sampled together.")

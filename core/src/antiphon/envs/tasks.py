@@ -90,7 +90,8 @@ class Task:
 WRONG = "That is not right. Check each step, then write the final answer after '####'."
 MISSING = "There is no number in your answer. Write the final answer after '####'."
 INSTRUCTION = (
-    "Solve the problem step by step. Then write the final answer as a number after '####'."
+    "Answer each problem with one short calculation and the result, for example: "
+    "5 * 2 = 10. #### 10"
 )
 
 

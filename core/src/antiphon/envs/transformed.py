@@ -160,7 +160,7 @@ class Transform:
 
 
 class Compose(Transform):
-    """Several transforms as one."""
+    """Several transforms as one; an environment takes them in one by one."""
 
     def __init__(self, *transforms: Transform) -> None:
         super().__init__()
@@ -199,8 +199,6 @@ class TransformedEnv(EnvBase):
             inherited = [part.clone() for part in env.transform]
         if transform is None:
             added: list[Transform] = []
-        elif isinstance(transform, Compose):
-            added = list(transform.transforms)
         elif isinstance(transform, Transform):
             added = [transform]
         else:
@@ -216,8 +214,10 @@ class TransformedEnv(EnvBase):
         """Put ``transform`` at place ``index``, 0 is next to the environment; returns self."""
         if not isinstance(transform, Transform):
             raise InvalidParameter(f"A Transform was expected, not {type(transform).__name__}.")
-        transform.set_container(self)
-        self.transform.transforms.insert(index, transform)
+        parts = transform.transforms if isinstance(transform, Compose) else [transform]
+        for part in parts:
+            part.set_container(self)
+        self.transform.transforms[index:index] = parts
         return self
 
     def before(self, transform: Transform) -> EnvBase:

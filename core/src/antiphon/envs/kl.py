@@ -1,0 +1,243 @@
+"""Reference log-probs and the KL penalty in rewards.
+
+The estimate is the plain one: the sum over the sampled tokens of ``log p(token) - log q(token)``,
+p the sampler's and q the reference's probability. It is unbiased for KL(p || q) where the tokens
+were sampled from p; Schulman, "Approximating KL divergence", 2020, calls it k1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from antiphon.containers import LogProbs
+from antiphon.envs.specs import Composite, Unbounded
+from antiphon.envs.transformed import Compose, Transform
+from antiphon.errors import EnvError, InvalidParameter
+from antiphon.padding import token_rows
+from antiphon.ragged import ragged
+
+PartKey = tuple[str, str]
+
+
+def log_prob_rows(tensordict: TensorDictBase, key: PartKey) -> list[torch.Tensor]:
+    """Return the log-probs under ``key``, one tensor ``[tokens]`` for each row.
+
+    Raises:
+        EnvError: There are none.
+    """
+    container: Any = tensordict.get(key[0], None)
+    held = getattr(container, "_tensordict", container)
+    rows = None if held is None else token_rows(held, key[1])
+    if rows is None:
+        raise EnvError(
+            f"There are no log-probs under {key!r}; let the wrapper write them, or name their key."
+        )
+    return list(rows)
+
+
+class RetrieveLogProb(Transform):
+    """Scores each step's conversation with a wrapper and keeps the log-probs with the step.
+
+    Args:
+        model: A wrapper that scores (``generate=False``) in the environment's mode.
+        log_probs_full_key: Where they are put; the wrapper's log-prob key with ``"full"``.
+        assistant_only: NaN on all that the policy did not sample in this step.
+        detach: Score without a graph.
+        device: Where they are put.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        log_probs_full_key: PartKey | None = None,
+        assistant_only: bool = True,
+        detach: bool = True,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        if getattr(model, "generate", False):
+            raise InvalidParameter(
+                "RetrieveLogProb needs a wrapper that scores; build it with generate=False, or call "
+                "get_new_version(generate=False)."
+            )
+        self.model = model
+        self.source_key: PartKey = (model.log_probs_key, "full")
+        self.key = self.source_key if log_probs_full_key is None else tuple(log_probs_full_key)
+        if len(self.key) != 2 or self.key[1] != "full":
+            raise InvalidParameter(
+                f"log_probs_full_key must be of the form (name, 'full'), not {self.key!r}."
+            )
+        self.assistant_only = assistant_only
+        self.detach = detach
+        self.device = None if device is None else torch.device(device)
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        # The policy's own log-probs stay: scoring goes into a copy.
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.detach):
+            scored = self.model(tensordict.copy())
+        rows = [row.clone() for row in log_prob_rows(scored, self.source_key)]
+        if self.assistant_only:
+            for row, length in zip(rows, _answer_lengths(tensordict, rows), strict=True):
+                row[: len(row) - length] = torch.nan
+        return next_tensordict.set(
+            self.key[0], ragged(LogProbs, (len(rows),), {"full": rows}, self.device)
+        )
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        shape = observation_spec.shape
+        observation_spec[self.key] = Unbounded((*shape, -1))
+        return observation_spec
+
+
+def _answer_lengths(tensordict: TensorDictBase, rows: list[torch.Tensor]) -> list[int]:
+    """Return how many tokens the policy sampled in each row in this step."""
+    tokens: Any = tensordict.get("tokens", None)
+    held = getattr(tokens, "_tensordict", tokens)
+    answers = None if held is None else token_rows(held, "response")
+    if answers is not None:
+        return [len(answer) for answer in answers]
+    prompts = None if held is None else token_rows(held, "prompt")
+    if prompts is None:
+        raise EnvError(
+            "What was sampled in this step is not known without ('tokens', 'response'); let the "
+            "wrapper write tokens, or use assistant_only=False."
+        )
+    return [len(row) - len(prompt) for row, prompt in zip(rows, prompts, strict=True)]
+
+
+class KLComputation(Transform):
+    """Writes the KL penalty of each row and, if asked, takes it off the reward.
+
+    Args:
+        gen_log_probs_full_key: The sampler's log-probs, in the root of the step.
+        ref_log_probs_full_key: The reference's, in what the step gave.
+        kl_key: Where the sum over the row's tokens is put, ``[*batch, 1]``.
+        add_to_reward: Whether ``coeff`` times it is taken off the reward.
+        coeff: The weight.
+    """
+
+    def __init__(
+        self,
+        gen_log_probs_full_key: PartKey = ("log_probs", "full"),
+        ref_log_probs_full_key: PartKey = ("ref_log_probs", "full"),
+        *,
+        kl_key: str = "kl_penalty",
+        add_to_reward: bool = True,
+        coeff: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.gen_key, self.ref_key = gen_log_probs_full_key, ref_log_probs_full_key
+        self.kl_key = kl_key
+        self.add_to_reward = add_to_reward
+        self.coeff = coeff
+
+    def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
+        sampled = log_prob_rows(tensordict, self.gen_key)
+        reference = log_prob_rows(next_tensordict, self.ref_key)
+        sums = []
+        for row, (own, other) in enumerate(zip(sampled, reference, strict=True)):
+            if own.shape != other.shape:
+                raise EnvError(
+                    f"Row {row}: the sampler's log-probs are of {len(own)} tokens and the reference's "
+                    f"of {len(other)}; both must score the same ids."
+                )
+            difference = own - other.to(own.device)
+            # NaN marks what nobody sampled (the prompt), which has no part in the sum.
+            sums.append(torch.nansum(difference))
+        penalty = torch.stack(sums)[:, None]
+        next_tensordict.set(self.kl_key, penalty)
+        if self.add_to_reward:
+            reward: Any = next_tensordict.get("reward")
+            next_tensordict.set("reward", reward - self.coeff * penalty.view_as(reward))
+        return next_tensordict
+
+    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
+        observation_spec[self.kl_key] = Unbounded((*observation_spec.shape, 1))
+        return observation_spec
+
+
+class RetrieveKL(Compose):
+    """`RetrieveLogProb` with a reference, then `KLComputation`.
+
+    Args:
+        gen_model: What scores as the sampler; ``"from_collector"`` uses the log-probs that the
+            policy wrote when it sampled.
+        ref_model: What scores as the reference.
+        assistant_only: Only what was sampled counts.
+        gen_log_probs_full_key: Where the sampler's log-probs are.
+        ref_log_probs_full_key: Where the reference's are put.
+        kl_key: See `KLComputation`.
+        add_to_reward: See `KLComputation`.
+        coeff: See `KLComputation`.
+    """
+
+    def __init__(
+        self,
+        gen_model: Any = "from_collector",
+        ref_model: Any = None,
+        *,
+        assistant_only: bool = True,
+        gen_log_probs_full_key: PartKey = ("log_probs", "full"),
+        ref_log_probs_full_key: PartKey = ("ref_log_probs", "full"),
+        kl_key: str = "kl_penalty",
+        add_to_reward: bool = True,
+        coeff: float = 1.0,
+    ) -> None:
+        if ref_model is None:
+            raise InvalidParameter("RetrieveKL needs ref_model, a wrapper that scores.")
+        if gen_model not in (None, "from_collector"):
+            raise InvalidParameter(
+                "gen_model scores what the policy has scored already; leave it at 'from_collector'."
+            )
+        super().__init__(
+            RetrieveLogProb(
+                ref_model,
+                log_probs_full_key=ref_log_probs_full_key,
+                assistant_only=assistant_only,
+            ),
+            KLComputation(
+                gen_log_probs_full_key,
+                ref_log_probs_full_key,
+                kl_key=kl_key,
+                add_to_reward=add_to_reward,
+                coeff=coeff,
+            ),
+        )
+
+
+class KLRewardTransform(RetrieveKL):
+    """Takes ``coef`` times the KL to a reference model off the reward.
+
+    Args:
+        ref_model: A wrapper that scores.
+        ref_model_factory: Makes it, in its place.
+        coef: The weight.
+        log_prob_key: Where the sampler's log-probs are.
+        add_to_reward: Whether the reward is changed, or only ``"kl_penalty"`` written.
+        assistant_only: Only what was sampled counts.
+    """
+
+    def __init__(
+        self,
+        ref_model: Any = None,
+        *,
+        ref_model_factory: Callable[[], Any] | None = None,
+        coef: float = 1.0,
+        log_prob_key: PartKey = ("log_probs", "full"),
+        add_to_reward: bool = True,
+        assistant_only: bool = True,
+    ) -> None:
+        if (ref_model is None) == (ref_model_factory is None):
+            raise InvalidParameter("Give either ref_model or ref_model_factory.")
+        super().__init__(
+            ref_model=ref_model if ref_model_factory is None else ref_model_factory(),
+            gen_log_probs_full_key=log_prob_key,
+            add_to_reward=add_to_reward,
+            assistant_only=assistant_only,
+            coeff=coef,
+        )
