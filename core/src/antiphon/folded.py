@@ -78,6 +78,10 @@ class _Folded(LazyStackedTensorDict):
     def _is_folded(cell: Any) -> bool:
         raise NotImplementedError
 
+    @classmethod
+    def _folded_only(cls, cells: list[Any]) -> bool:
+        return all(map(cls._is_folded, cells))
+
     def _unfolded(self, cell: Any) -> Any:
         raise NotImplementedError
 
@@ -100,9 +104,8 @@ class _Folded(LazyStackedTensorDict):
 
     @property
     def _all_folded(self) -> bool:
-        """Whether the fast paths hold: nothing was unfolded, and the stack was not reshaped or locked."""
-        is_folded = self._is_folded
-        return self.stack_dim == 0 and all(map(is_folded, self._cells))
+        """Whether the fast paths hold: nothing was unfolded, and the stack was not reshaped."""
+        return self.stack_dim == 0 and self._folded_only(self._cells)
 
     @property
     def folded_cells(self) -> list[Any] | None:
@@ -215,6 +218,10 @@ class FoldedMessages(_Folded):
     @staticmethod
     def _is_folded(cell: Any) -> bool:
         return type(cell) is dict
+
+    @classmethod
+    def _folded_only(cls, cells: list[Any]) -> bool:
+        return set(map(type, cells)) <= {dict}
 
     def _unfolded(self, cell: dict[str, Any]) -> TensorDict:
         return unfolded_message(cell, self._device)
