@@ -190,7 +190,9 @@ def _closed(
         return Found(calls, end)
     at = skip_white(text, pos)
     if at >= len(text) or (call.stop is not None and call.stop.match(text, at)):
-        return Found(calls, pos)
+        return Found(calls, pos) if final or at < len(text) else MORE
+    if not final and any(stop.startswith(text[at:]) for stop in call.stops):
+        return MORE
     raise Invalid("the call's closing marker does not follow its arguments")
 
 
@@ -328,23 +330,17 @@ def _name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str
             candidates += ["{", "["]
         elif "\n" in call.name_closer.lead:
             candidates.append("\n")
-    best = -1
-    at = pos
-    while at < len(text) and text[at] in WHITE:
-        at += 1
-    for part in candidates:
-        found = text.find(part, at)
-        if found >= 0 and (best < 0 or found < best):
-            best = found
-    if best < 0:
-        if final:
-            return None
-        _, line, rest = text[at:].partition("\n")
-        rest = rest.lstrip(WHITE)
-        if line and rest and not any(part.startswith(rest) for part in candidates):
+    at = skip_white(text, pos)
+    places = [place for part in candidates if (place := text.find(part, at)) >= 0]
+    best = min(places, default=-1)
+    line = text.find("\n", at)
+    if line >= 0 and (best < 0 or best > line):
+        # A name is one line; what ends it may stand on the next.
+        rest = text[skip_white(text, line) :]
+        if not any(rest.startswith(part) or part.startswith(rest) for part in candidates):
             raise Invalid(_NO_ARGUMENTS)
+    if best < 0:
         return MORE
-    # A longer marker that begins at the same place may still be on its way.
     return text[at:best].strip(WHITE), best
 
 
@@ -763,6 +759,19 @@ def python_or_json(text: str) -> Any:
         return decode_json(text)
     except Invalid:
         return decode_python(text)
+
+
+_NAME = re.compile(r'"([^"\\]+)"\s*:\s*"([^"\\]+)"')
+
+
+def name_of(call: CompiledCall | None, progress_name: str | None, raw: str) -> str | None:
+    """Return the name of a call that could not be read, as far as its text shows one."""
+    if call is None or call.form.style != "json":
+        return progress_name
+    for found in _NAME.finditer(raw):
+        if found.group(1) in call.form.name_keys:
+            return found.group(2)
+    return None
 
 
 def arguments_text(call: Call) -> str:

@@ -64,7 +64,7 @@ class CompiledCall(NamedTuple):
         triggers: What begins a region of calls: the block's opener, the call's opener, or its last
             line alone.
         lead: White space before the calls that is the format's.
-        stops: What ends a malformed call: the closers.
+        stops: What may follow a call, or ends a malformed one: closers, openers, end tokens.
         stop: `stops` as an expression.
         boundary: The call's whole closer where the closer of its last argument was left out.
         plain: Writes control characters out.
@@ -82,6 +82,7 @@ class CompiledCall(NamedTuple):
     triggers: tuple[str, ...]
     lead: str
     ends: tuple[str, ...]
+    stops: tuple[str, ...]
     stop: re.Pattern[str] | None
     boundary: re.Pattern[str] | None
     plain: Callable[[str], str]
@@ -134,6 +135,7 @@ def _compile_call(
         triggers=tuple(triggers),
         lead=form.lead or first.lead,
         ends=ends,
+        stops=tuple(filter(None, stops)),
         stop=re.compile(alternation(stops)) if any(stops) else None,
         boundary=_boundary(closer, [*triggers, *end_tokens]),
         plain=plain,

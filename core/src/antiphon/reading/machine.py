@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from antiphon.reading.calls import Call, Found, Progress, arguments_text, read_call, step
+from antiphon.reading.calls import (
+    Call,
+    Found,
+    Progress,
+    arguments_text,
+    name_of,
+    read_call,
+    step,
+)
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.scan import WHITE, Invalid, skip_white
 
@@ -50,13 +58,15 @@ class Piece(NamedTuple):
 
 @dataclass
 class _Open:
-    """A call that is being read: the forms it may have, where they begin, what they know."""
+    """A call that is being read: the forms it may have, where they begin, what they know, and why
+    the first of them did not fit."""
 
     start: int
     pos: int
     forms: list[CompiledCall]
     progress: Progress
     shown: bool = False
+    refusal: tuple[str, str | None, CompiledCall] | None = None
 
 
 class Machine:
@@ -284,7 +294,7 @@ class Machine:
             end = len(text)
             if not final:
                 end = compiled.held(text, pos, compiled.think_prefixes)
-                lead = compiled.think_close.lead
+                lead = compiled.think_close.lead or compiled.max_lead
                 while end > pos and text[end - 1] in WHITE and len(text) - end < 64 and lead:
                     end -= 1
             self._say("reasoning", text[pos:end])
@@ -442,7 +452,6 @@ class Machine:
         opened = self._open
         assert opened is not None
         text = self._text
-        problem, label, first = "", None, opened.forms[0]
         while opened.forms:
             form = opened.forms[0]
             try:
@@ -458,10 +467,12 @@ class Machine:
                 self._cut_off(opened)
                 return self._state != "call"
             except Invalid as error:
-                if not problem:
-                    problem, label, first = str(error), opened.progress.name, form
+                if opened.refusal is None:
+                    opened.refusal = str(error), opened.progress.name, form
                 opened.forms.pop(0)
                 opened.progress = Progress(tools=self._tools)
+        assert opened.refusal is not None  # there was a form, and it did not fit
+        problem, label, first = opened.refusal
         self._open = None
         self._broken = (opened.start, first, label, problem)
         self._pos = opened.start
@@ -548,7 +559,7 @@ class Machine:
         found = stop.search(text, opened.start) if stop is not None else None
         end = found.start() if found else len(text)
         raw = self._compiled.plain(text[opened.start : end])
-        name = opened.progress.name
+        name = name_of(opened.forms[0], opened.progress.name, raw)
         self._in_block = opened.forms[0]
         self._open = None
         self._add(Call(name=name, status="incomplete", problem="the call is cut off", raw=raw))
@@ -577,6 +588,7 @@ class Machine:
             end = found.end() if found.group() in closers else found.start()
         self._broken = None
         raw = self._compiled.plain(text[start:end])
+        name = name_of(form, name, raw)
         self._add(Call(name=name, status="malformed", problem=problem, raw=raw, form=form))
         self._piece("call", text[start:end])
         self._pos = end
