@@ -20,7 +20,14 @@ from collections.abc import Callable
 from typing import Any
 
 CONVERSATIONS, MESSAGES = 256, 8
-WORDS = ["the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with", "his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but", "what", "all", "were", "when", "we", "there", "can", "an", "your", "which", "their", "said", "if", "do", "will", "each", "about", "how", "up", "out", "them", "then", "she", "many", "some", "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him", "see", "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people"]
+WORDS = (
+    *("the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with"),
+    *("his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but"),
+    *("what", "all", "were", "when", "we", "there", "can", "an", "your", "which", "their", "said"),
+    *("if", "do", "will", "each", "about", "how", "up", "out", "them", "then", "she", "many"),
+    *("some", "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him"),
+    *("see", "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people"),
+)
 
 
 def conversations(seed: int) -> list[list[dict[str, Any]]]:
