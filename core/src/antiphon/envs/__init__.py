@@ -41,6 +41,8 @@ _EXPORTS = {
     "FormatReward": "antiphon.envs.selection",
     "LengthReward": "antiphon.envs.selection",
     "AnswerReward": "antiphon.envs.selection",
+    "PythonInterpreter": "antiphon.envs.python",
+    "PythonSandbox": "antiphon.envs.python",
     "EnvBase": "antiphon.envs.base",
     "check_env": "antiphon.envs.checking",
     "step_mdp": "antiphon.envs.base",

@@ -1,0 +1,204 @@
+"""What runs inside the sandbox: takes away every right it can, then runs the code.
+
+Started as a script in a process of its own (``python -I sandbox_child.py CONFIG``), it uses the
+standard library alone. From then on: no new processes, no sockets, no signals, no other program
+(seccomp); no file outside the folder is written and none but Python's own is read (Landlock); no
+network (namespace); limits on processor time, memory, file size and open files. What the kernel
+lacks is told to the parent, which refuses unless it was told not to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Iterable
+
+# System calls that are refused, by architecture, with the number of ``clone``. A thread is a clone
+# with CLONE_THREAD and is allowed; clone3 hides its flags from a filter, so libc is sent back to
+# clone.
+_CLONE = {"x86_64": 56, "aarch64": 220}
+_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_REFUSED = {
+    "x86_64": (
+        # processes and programs: fork, vfork, execve, execveat, ptrace, process_vm_*, pidfd_*
+        *(57, 58, 59, 322, 101, 310, 311, 434, 438),
+        # signals: kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo, pidfd_send_signal
+        *(62, 200, 234, 129, 297, 424),
+        # sockets: socket, socketpair; io_uring_setup, which has sockets of its own
+        *(41, 53, 425),
+        # the system: mount, umount2, pivot_root, chroot, unshare, setns, bpf, perf_event_open,
+        # swapon, swapoff, reboot, kexec_load, *_module, keyctl, add_key, request_key, userfaultfd
+        *(165, 166, 155, 161, 272, 308, 321, 298, 167, 168, 169, 246, 175, 176, 313),
+        *(250, 248, 249, 323),
+        # files past Landlock: mknod*, chmod family, chown family, setxattr family,
+        # open_by_handle_at
+        *(133, 259, 90, 91, 268, 452, 92, 93, 94, 260, 188, 189, 190, 304),
+        # memory outside the limit: shmget, msgget, semget, memfd_create
+        *(29, 68, 64, 319),
+    ),
+    "aarch64": (
+        *(221, 281, 117, 270, 271, 434, 438),
+        *(129, 130, 131, 138, 240, 424),
+        *(198, 199, 425),
+        *(40, 39, 41, 51, 97, 268, 280, 241, 224, 225, 142, 104, 105, 106, 273),
+        *(219, 217, 218, 282),
+        *(33, 52, 53, 452, 55, 54, 5, 6, 7, 265),
+        *(194, 186, 190, 279),
+    ),
+}
+_CLONE3 = 435
+_CLONE_THREAD = 0x10000
+_EPERM, _ENOSYS = 1, 38
+
+_READ = 1 << 2 | 1 << 3
+_EXECUTE = 1 << 0
+_ALL_FS = (1 << 13) - 1  # what the first version of Landlock knows
+_SINCE = {2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def forbid_writes(folder: str, readable: Iterable[str]) -> bool:
+    """Confine files to ``folder`` and reading to ``readable``, for good; returns whether it worked."""
+    libc = _libc()
+    version = libc.syscall(444, None, 0, 1)
+    if version < 1:
+        return False
+    handled = _ALL_FS
+    for since, right in _SINCE.items():
+        if version >= since:
+            handled |= right
+    attributes = ctypes.create_string_buffer(struct.pack("<Q", handled))
+    rules = libc.syscall(444, attributes, 8, 0)
+    if rules < 0:
+        return False
+    try:
+        allowed = [(folder, handled & ~_EXECUTE)]
+        allowed += [(path, _READ | _EXECUTE) for path in readable]
+        allowed += [("/dev/null", _READ | 1 << 1), ("/dev/urandom", _READ)]
+        for path, rights in allowed:
+            if not _allow(libc, rules, path, rights & handled):
+                return False
+        libc.prctl(38, 1, 0, 0, 0)
+        return bool(libc.syscall(446, rules, 0) == 0)
+    finally:
+        os.close(rules)
+
+
+def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> bool:
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return True  # what is not there needs no rule
+    try:
+        if not os.path.isdir(path):
+            rights &= ~(1 << 3 | 1 << 4 | 1 << 5) & ~(0x1FC0 | 1 << 13)
+        rule = ctypes.create_string_buffer(struct.pack("<Qi", rights, opened))
+        return bool(libc.syscall(445, rules, 1, rule, 0) == 0)
+    finally:
+        os.close(opened)
+
+
+def forbid_calls() -> bool:
+    """Refuse processes, sockets, signals and the like, for good; returns whether it worked."""
+    machine = platform.machine()
+    if machine not in _REFUSED:
+        return False
+    jump_equal, jump_set, load, give = 0x15, 0x45, 0x20, 0x06
+    allow, fail, kill = 0x7FFF0000, 0x00050000, 0x80000000
+
+    def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+        return struct.pack("<HBBI", code, yes, no, value)
+
+    program = [
+        step(load, 4),
+        step(jump_equal, _ARCH[machine], 1, 0),
+        step(give, kill),
+        step(load, 0),
+    ]
+    if machine == "x86_64":  # the x32 numbers are other names of the same calls
+        program += [step(0x35, 0x40000000, 0, 1), step(give, fail | _EPERM)]
+    for number in _REFUSED[machine]:
+        program += [step(jump_equal, number, 0, 1), step(give, fail | _EPERM)]
+    program += [step(jump_equal, _CLONE3, 0, 1), step(give, fail | _ENOSYS)]
+    program += [
+        step(jump_equal, _CLONE[machine], 0, 3),
+        step(load, 16),
+        step(jump_set, _CLONE_THREAD, 1, 0),
+        step(give, fail | _EPERM),
+        step(give, allow),
+    ]
+    code = ctypes.create_string_buffer(b"".join(program))
+    header = ctypes.create_string_buffer(
+        struct.pack("@HxxxxxxP", len(program), ctypes.addressof(code))
+    )
+    libc = _libc()
+    libc.prctl(38, 1, 0, 0, 0)
+    return bool(libc.prctl(22, 2, header, 0, 0) == 0)
+
+
+def forbid_network() -> bool:
+    """Leave the network's and the user's namespace; returns whether it worked."""
+    return bool(_libc().unshare(0x10000000 | 0x40000000) == 0)
+
+
+def limit(config: dict[str, int]) -> None:
+    """Set the limits on time, memory, files."""
+    for name, value in (
+        (resource.RLIMIT_CPU, config["cpu_seconds"]),
+        (resource.RLIMIT_AS, config["memory"]),
+        (resource.RLIMIT_FSIZE, config["file_size"]),
+        (resource.RLIMIT_NOFILE, 64),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(name)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(name, (value, value))
+
+
+def readable_paths() -> list[str]:
+    """Return where Python and the system's libraries are."""
+    own = {
+        sys.prefix,
+        sys.base_prefix,
+        sys.exec_prefix,
+        os.path.dirname(os.path.realpath(sys.executable)),
+    }
+    system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
+    return [os.path.realpath(path) for path in (*own, *system)]
+
+
+def main() -> None:
+    """Read the configuration, give up all rights, run the code."""
+    config = json.loads(sys.argv[1])
+    os.chdir(config["folder"])
+    limit(config)
+    held = {
+        "network": forbid_network(),
+        "files": forbid_writes(config["folder"], [*readable_paths(), *config["readable"]]),
+        "calls": forbid_calls(),
+    }
+    with os.fdopen(int(config["report"]), "w") as report:
+        json.dump(held, report)
+    # The network namespace comes second: without sockets there is no network.
+    missing = [name for name in ("files", "calls") if not held[name]]
+    if missing and not config["allow_weak"]:
+        sys.exit(3)
+    with open("main.py", encoding="utf-8") as file:
+        source = file.read()
+    sys.argv = ["main.py"]
+    names = {"__name__": "__main__", "__builtins__": __builtins__}
+    with contextlib.suppress(BrokenPipeError):
+        exec(compile(source, "main.py", "exec"), names)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Code that models write: run, bounded, told, and kept from doing harm. The next call always works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from antiphon import ChatEnv, History
+from antiphon.containers import ChatHistory
+from antiphon.envs.python import PythonInterpreter, PythonResult, PythonSandbox
+from antiphon.errors import EnvError, InvalidParameter
+from tensordict import TensorDict
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> PythonSandbox:
+    if not sys.platform.startswith("linux"):
+        pytest.skip(f"the sandbox needs Linux, and this is {sys.platform}")
+    made = PythonSandbox(timeout=20)
+    try:
+        made.run("pass")
+    except EnvError as error:
+        pytest.skip(f"this kernel can't confine a process: {error}")
+    return made
+
+
+def works(sandbox: PythonSandbox) -> bool:
+    return sandbox.run("print(6 * 7)").told() == "42"
+
+
+def test_what_is_printed_comes_back(sandbox: PythonSandbox) -> None:
+    assert works(sandbox)
+    assert sandbox.run("import math, json, statistics\nprint(math.pi)").output.startswith("3.14")
+    assert sandbox.run("x = 1").told() == "[no output]"
+    told = sandbox.run("def f(): return 1 / 0\nf()").told()
+    assert "ZeroDivisionError" in told
+    assert told.endswith("[exit status 1]")
+    assert sandbox.run("print('é🦙')").output == "é🦙\n"
+    assert "SyntaxError" in sandbox.run("print(").told()
+
+
+def test_files_of_its_own_may_be_written(sandbox: PythonSandbox) -> None:
+    code = "open('a.txt', 'w').write('x' * 10)\nprint(len(open('a.txt').read()))"
+    assert sandbox.run(code).told() == "10"
+    # Nothing is left for the next one.
+    assert "FileNotFoundError" in sandbox.run("open('a.txt')").told()
+
+
+def test_threads_are_allowed(sandbox: PythonSandbox) -> None:
+    code = "import threading\nt = threading.Thread(target=lambda: print('in a thread'))\nt.start()\nt.join()"
+    assert sandbox.run(code).told() == "in a thread"
+
+
+def test_an_endless_loop_is_stopped(sandbox: PythonSandbox) -> None:
+    short = PythonSandbox(timeout=1.0)
+    begin = time.monotonic()
+    result = short.run("print('before', flush=True)\nwhile True: pass")
+    assert time.monotonic() - begin < 15
+    assert result.output == "before\n"
+    assert result.stopped == "it took more than 1 seconds"
+    assert works(sandbox)
+
+
+def test_ignored_signals_and_catching_everything_do_not_help(sandbox: PythonSandbox) -> None:
+    code = (
+        "import signal\n"
+        "for s in range(1, 32):\n"
+        "    try: signal.signal(s, signal.SIG_IGN)\n"
+        "    except Exception: pass\n"
+        "while True:\n"
+        "    try:\n"
+        "        while True: pass\n"
+        "    except BaseException: pass\n"
+    )
+    assert PythonSandbox(timeout=1.0).run(code).stopped is not None
+    assert works(sandbox)
+
+
+def test_a_fork_bomb_does_not_go_off(sandbox: PythonSandbox) -> None:
+    told = sandbox.run("import os\nwhile True: os.fork()").told()
+    assert "PermissionError" in told
+    code = "import subprocess\nsubprocess.run(['/bin/echo', 'hello'])"
+    assert "PermissionError" in sandbox.run(code).told()
+    code = "import os\nos.execv('/bin/echo', ['echo', 'hello'])"
+    assert "PermissionError" in sandbox.run(code).told()
+    assert works(sandbox)
+
+
+def test_memory_is_bounded(sandbox: PythonSandbox) -> None:
+    assert "MemoryError" in sandbox.run("x = bytearray(4 << 30)").told()
+    assert "MemoryError" in sandbox.run("x = []\nwhile True: x.append(bytearray(1 << 24))").told()
+    assert works(sandbox)
+
+
+def test_output_is_bounded(sandbox: PythonSandbox) -> None:
+    bounded = PythonSandbox(timeout=20, max_output=1000)
+    result = bounded.run("while True: print('x' * 100000)")
+    assert result.output == "x" * 1000
+    assert result.stopped == "it printed more than 1000 bytes"
+    assert works(sandbox)
+
+
+def test_disk_is_bounded(sandbox: PythonSandbox) -> None:
+    bounded = PythonSandbox(timeout=20, max_disk=1 << 20)
+    one = bounded.run("open('big', 'wb').write(b'x' * (64 << 20))")
+    assert "File too large" in one.told() or one.stopped == f"it wrote more than {1 << 20} bytes"
+    code = (
+        "import itertools\nfor i in itertools.count(): open(str(i), 'wb').write(b'x' * (1 << 19))"
+    )
+    assert bounded.run(code).stopped == f"it wrote more than {1 << 20} bytes"
+    assert works(sandbox)
+
+
+def test_nothing_outside_its_folder_is_written(sandbox: PythonSandbox, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    victim.chmod(0o666)
+    tmp_path.chmod(0o777)
+    for action in (
+        f"open({str(victim)!r}, 'w').write('yours')",
+        f"import os; os.truncate({str(victim)!r}, 0)",
+        f"import os; os.unlink({str(victim)!r})",
+        f"import os; os.rename({str(victim)!r}, 'here')",
+        f"import os; os.chmod({str(victim)!r}, 0)",
+        f"open({str(tmp_path / 'new')!r}, 'w')",
+        "import os; os.mkdir('/tmp/antiphon-outside')",
+        f"import os; os.link({str(victim)!r}, 'here'); open('here', 'w')",
+        f"import os; os.symlink({str(victim)!r}, 'here'); open('here', 'w')",
+    ):
+        assert "PermissionError" in (told := sandbox.run(action).told()) or "OSError" in told, (
+            action
+        )
+    assert victim.read_text() == "mine"
+    assert os.stat(victim).st_mode & 0o777 == 0o666
+    assert os.listdir(tmp_path) == ["victim"]
+
+
+def test_nothing_outside_is_read_either(sandbox: PythonSandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hidden")
+    assert "PermissionError" in sandbox.run(f"print(open({str(secret)!r}).read())").told()
+    told = sandbox.run("import os; print(sorted(os.environ))").told()
+    assert "PATH" in told
+    assert "PYTHON" not in told
+    code = f"print(open('/proc/{os.getpid()}/environ').read())"
+    assert "PermissionError" in sandbox.run(code).told()
+
+
+def test_there_are_no_sockets(sandbox: PythonSandbox) -> None:
+    for code in (
+        "import socket; socket.socket()",
+        "import socket; socket.socket(socket.AF_UNIX)",
+        "import socket; socket.create_connection(('127.0.0.1', 80), 2)",
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1', timeout=2)",
+    ):
+        told = sandbox.run(code).told()
+        assert "not permitted" in told, told
+
+
+def test_the_parent_gets_no_signals(sandbox: PythonSandbox) -> None:
+    got: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
+    try:
+        for target in (os.getpid(), -os.getpgrp(), -1):
+            told = sandbox.run(f"import os, signal; os.kill({target}, signal.SIGUSR1)").told()
+            assert "PermissionError" in told
+        told = sandbox.run("import os, signal; os.kill(os.getppid(), signal.SIGUSR1)").told()
+        assert "PermissionError" in told
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert got == []
+
+
+def test_rights_do_not_come_back_through_ctypes(sandbox: PythonSandbox) -> None:
+    code = (
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.fork(), libc.unshare(0x10000000), libc.syscall(425, 1, 0), libc.syscall(41, 2, 1, 0))\n"
+        "import resource\n"
+        "try: resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\n"
+        "except Exception as e: print('no')\n"
+    )
+    told = sandbox.run(code).told().split("\n")
+    assert told[0] == "-1 -1 -1 -1"
+
+
+def test_many_calls_leave_nothing_behind(sandbox: PythonSandbox) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(8):
+        assert works(sandbox)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_results_are_told_in_words() -> None:
+    assert PythonResult("a\n", None, 0).told() == "a"
+    assert PythonResult("", None, -9).told() == "[ended by signal SIGKILL]"
+    assert PythonResult("a", "why", -9).told() == "a\n[stopped: why]"
+    with pytest.raises(InvalidParameter, match="64 MiB"):
+        PythonSandbox(memory=1)
+
+
+def test_blocks_of_answers_are_run_and_other_rows_are_left_alone(sandbox: PythonSandbox) -> None:
+    env = ChatEnv(batch_size=3).append_transform(PythonInterpreter(sandbox=sandbox))
+    root = env.reset(TensorDict({"query": ["a", "b", "c"]}, batch_size=3))
+    prompt = root["history"].prompt
+    texts = [
+        "First:\n```python\nx = 2\n```\nthen\n```py\nprint(x + 1)\n```",
+        "No code, ```js\n1\n```",
+        "```python\nwhile True",
+    ]
+    response = History.from_chats([[{"role": "assistant", "content": text}] for text in texts])
+    full = prompt.extend(response, inplace=False, dim=-1)
+    root["history"] = ChatHistory(prompt=prompt, full=full, batch_size=(3,))
+    step = env.step(root)
+    chats = [row.to_chats() for row in step["next", "history"].prompt.unbind(0)]
+    assert chats[0][-1] == {"role": "tool", "name": "python", "content": "3"}
+    assert chats[1][-1]["content"] == texts[1]
+    assert "SyntaxError" in chats[2][-1]["content"]
