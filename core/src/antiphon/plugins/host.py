@@ -16,7 +16,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pluggy
 from packaging.utils import canonicalize_name
@@ -286,10 +286,8 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
             results = caller()
             # A hook may be a generator: its body runs here.
             given = results[0] if results else None
-            if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
-                values = list(given)
-            else:
-                values = None
+            is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+            values = list(cast("Iterable[Any]", given)) if is_list else None
         except (Exception, SystemExit) as error:
             # A stranger's code again, see `_load`.
             raise PluginError(
