@@ -1,0 +1,185 @@
+"""All checks by name, in the order in which they are run, and the functions that run them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from antiphon.errors import AntiphonError
+from antiphon.families import ModelFamily, load_object
+from antiphon.testing.results import Report, run_check
+
+Check = Callable[[Any], None]
+
+
+def _named(module: str, names: str) -> dict[str, str]:
+    return {name: f"antiphon.testing.{module}:check_{name}" for name in names.split()}
+
+
+#: The checks of a family by name: where each function is. It takes a `FamilySubject`.
+FAMILY_CHECKS: Mapping[str, str] = {
+    **_named("family_checks", "descriptor pickling template arguments parity agreement"),
+    **_named("family_checks", "turns closing generation_tags"),
+    **_named("family_tokens", "control_tokens tokens batch samples hostile"),
+    **_named("family_reading", "parse render_again responses streams"),
+    **_named("family_detection", "own_names foreign_names"),
+}
+
+#: The checks of a backend; each takes a `BackendSubject`.
+BACKEND_CHECKS: Mapping[str, str] = _named(
+    "backend_checks",
+    "protocol echo log_probs temperature order seeds ends stops lengths context errors empty closing",
+)
+
+#: The checks of an environment; each takes an `EnvSubject`.
+ENV_CHECKS: Mapping[str, str] = _named(
+    "env_checks", "specs reset step isolation partial_reset seeds closing"
+)
+
+
+def load_check(path: str) -> Check:
+    """Return the function that a check's entry names."""
+    check: Check = load_object(path)  # type: ignore[assignment]
+    return check
+
+
+def check_family(
+    name: str | ModelFamily,
+    tokenizer: Any = None,
+    *,
+    templates: tuple[str, ...] = (),
+    variables: dict[str, Any] | None = None,
+    only: Iterable[str] | None = None,
+) -> Report:
+    """Run the checks of a family and return how they went.
+
+    Args:
+        name: A registered family's name, or a descriptor.
+        tokenizer: A tokenizer of one of its models. Its own template is held against the family's;
+            without one a stand-in with the family's control tokens is made.
+        templates: Sources of official templates that the family's own must equal.
+        variables: Template variables for all renderings.
+        only: Names of the checks to run; all by default.
+
+    Raises:
+        FamilyNotFound: No dialect has the name.
+    """
+    from antiphon.testing.subject import FamilySubject
+
+    subject = FamilySubject(name, tokenizer, templates=templates, variables=variables)
+    return _family_report(subject, only)
+
+
+def check_model(tokenizer: Any, *, only: Iterable[str] | None = None) -> Report:
+    """Run the checks on the dialect that a tokenizer's models speak.
+
+    Where none is known, on its own template with the grammar that this shows.
+
+    Raises:
+        FamilyAmbiguous: Several dialects hold equally well.
+        FamilyNotFound: There is neither a family nor a template.
+    """
+    from antiphon.detection import detect_family
+    from antiphon.errors import FamilyNotFound
+    from antiphon.testing.subject import FamilySubject
+
+    detection = detect_family(tokenizer)
+    note = detection.explain().splitlines()[0]
+    if detection.family is not None:
+        report = _family_report(FamilySubject(detection.family, tokenizer), only)
+        return replace(report, notes=(note, *report.notes))
+    template = getattr(tokenizer, "chat_template", None)
+    if isinstance(template, dict):
+        template = template.get("default")
+    if not isinstance(template, str):
+        raise FamilyNotFound(
+            f"{detection.subject} belongs to no known family and has no template to look at; name a"
+            " family."
+        )
+    end = getattr(tokenizer, "eos_token", None)
+    family = ModelFamily(
+        name=detection.subject,
+        line="inferred",
+        template="",
+        source=template,
+        end_tokens=_ends(template, tokenizer, end),
+    )
+    report = _family_report(FamilySubject(family, tokenizer), only)
+    return replace(report, notes=(note, *report.notes))
+
+
+def _ends(template: str, tokenizer: Any, end: Any) -> tuple[str, ...]:
+    """Return the end tokens that a template shows, or the tokenizer's own."""
+    from antiphon.errors import GrammarUnavailable
+    from antiphon.reading.infer import infer_grammar
+
+    try:
+        return infer_grammar(template, tokenizer=tokenizer).end_tokens
+    except GrammarUnavailable:
+        return (str(end),) if end else ()
+
+
+def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
+    from antiphon.testing.capabilities import observe
+
+    family: ModelFamily = subject.family
+    results = _run(FAMILY_CHECKS, subject, only)
+    facts: dict[str, Any] = {"grammar": "declared" if family.grammar else "inferred"}
+    try:
+        facts["capabilities"] = asdict(observe(subject))
+    except Exception as error:  # the checks have said what is wrong with the template
+        facts["capabilities"] = f"unknown: {type(error).__name__}: {error}"
+    if not family.grammar:
+        try:
+            facts["inferred"] = asdict(subject.grammar)
+        except AntiphonError as error:
+            facts["inferred"] = str(error)
+    notes = list(family.notes)
+    if subject.is_stand_in:
+        notes.append("No tokenizer was given: a stand-in of bytes took its place.")
+    return Report(
+        family.name, "family", _versions(family.name), results, tuple(notes), facts
+    )
+
+
+def check_backend(subject: Any, *, only: Iterable[str] | None = None) -> Report:
+    """Run the checks of a backend on a `BackendSubject` and return how they went."""
+    results = _run(BACKEND_CHECKS, subject, only)
+    return Report(subject.name, "backend", _versions(subject.name), results)
+
+
+def check_environment(subject: Any, *, only: Iterable[str] | None = None) -> Report:
+    """Run the checks of an environment on an `EnvSubject` and return how they went."""
+    results = _run(ENV_CHECKS, subject, only)
+    return Report(subject.name, "environment", _versions(subject.name), results)
+
+
+def _run(checks: Mapping[str, str], subject: Any, only: Iterable[str] | None) -> tuple[Any, ...]:
+    wanted = tuple(checks) if only is None else tuple(only)
+    unknown = sorted(set(wanted) - set(checks))
+    if unknown:
+        from antiphon.errors import InvalidParameter
+
+        raise InvalidParameter(
+            f"There is no check named {unknown[0]!r}; there are {', '.join(checks)}."
+        )
+    return tuple(run_check(name, load_check(checks[name]), subject) for name in wanted)
+
+
+def _versions(name: str) -> dict[str, str]:
+    from antiphon.plugins import get_host
+    from antiphon.plugins.discovery import core_version
+
+    versions = {"antiphon": core_version() or "unknown"}
+    for kind in ("family", "backend", "env"):
+        owner = get_host().owner(kind, name)
+        if owner is not None and owner.distribution != "antiphon":
+            versions[owner.distribution] = owner.version
+    for module in ("transformers", "tokenizers"):
+        try:
+            versions[module] = importlib.metadata.version(module)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
