@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from antiphon.reading.compiled import CompiledCall, Mark
+from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
 from antiphon.reading.literals import (
     braces_value,
     decode_python,
@@ -32,6 +32,7 @@ from antiphon.reading.scan import (
     skip_white,
 )
 
+_NO_NAME = re.compile(r"[\s<>{}\[\]\"]")
 _NO_ARGUMENTS = "the call's name is not followed by its arguments"
 _SYMBOL = re.compile("[\ud800-\udfff]")
 _CALL_HEAD = re.compile(r"\[?\s*[^\W\d][\w.\-]*\(")
@@ -322,6 +323,9 @@ def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -
 def _name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str, int] | None:
     """Read a name: returns it and where it ends (before the separator), None for more."""
     candidates = [*call.name_closer.parts[:1], *call.closer.parts[:1], *call.id_opener.parts[:1]]
+    tokens = TOKEN.findall("".join(call.name_closer.parts))
+    if len(tokens) >= 2:
+        candidates += [tokens[0], tokens[-1], " "]
     if call.param is not None:
         candidates += call.param.opener.parts[:1]
         candidates += [part[:-1] + "/>" for part in call.name_closer.parts[:1] if part[-1:] == ">"]
@@ -350,9 +354,38 @@ def _checked_name(call: CompiledCall, name: str) -> str:
         name = name[len(prefix) :]
     if not name:
         raise Invalid("the call has no name")
-    if "\n" in name:
+    if _NO_NAME.search(name):
         raise Invalid(_NO_ARGUMENTS)
     return call.plain(name)
+
+
+def _after_name(call: CompiledCall, text: str, pos: int, final: bool) -> int | None:
+    """Step over what stands between name and arguments.
+
+    Where that is a header with two tokens or more (gpt-oss), the first and the last of them tell:
+    models put other things between.
+
+    Raises:
+        Invalid: Something else stands there.
+    """
+    at = pos
+    for part in call.name_closer.parts:
+        end = step(text, at, part, final)
+        if end is None:
+            return MORE
+        if end < 0:
+            break
+        at = end
+    else:
+        return at
+    tokens = TOKEN.findall("".join(call.name_closer.parts))
+    if len(tokens) >= 2:
+        found = text.find(tokens[-1], pos)
+        if found >= 0 and "\n" not in text[pos:found] and "{" not in text[pos:found]:
+            return found + len(tokens[-1])
+        if found < 0 and not final and "\n" not in text[pos:] and "{" not in text[pos:]:
+            return MORE
+    raise Invalid(_NO_ARGUMENTS)
 
 
 def _read_named(
@@ -372,13 +405,10 @@ def _read_named(
                 return MORE
             progress.id = text[at:found].strip(WHITE)
             at = found
-        for part in call.name_closer.parts:
-            end = step(text, at, part, final)
-            if end is None:
-                return MORE
-            if end < 0:
-                raise Invalid(_NO_ARGUMENTS)
-            at = end
+        after = _after_name(call, text, at, final)
+        if after is None:
+            return MORE
+        at = after
         if form.named_by_id:
             progress.id = label
             indexed = _INDEXED.match(label)

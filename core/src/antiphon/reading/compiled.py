@@ -21,7 +21,8 @@ Convert = Callable[[str], str]
 _DISTINCT = 4
 """Characters that a part of an opener must have to stand for the whole."""
 
-_LINES = re.compile(r"[ \t\r]*\n\s*")
+_LINES = re.compile(r"[ \t\r]*\n\s*|(?<=>)(?=<)")
+TOKEN = re.compile(r"<\|[^<>|\s]+\|>|<[^<>\s]+>|[\ud800-\udfff]")
 
 
 class Mark(NamedTuple):
@@ -38,7 +39,7 @@ class Mark(NamedTuple):
 
 
 def make_mark(literal: str, convert: Convert) -> Mark:
-    """Split a literal at its line breaks; `convert` rewrites the control tokens."""
+    """Split a literal at its line breaks and between its tags; `convert` rewrites control tokens."""
     core = literal.strip(WHITE)
     if not core:
         return Mark(literal, (), "")
@@ -94,11 +95,14 @@ def alternation(literals: object) -> str:
     return "|".join(map(re.escape, found))
 
 
-def _boundary(closer: Mark, following: list[str]) -> re.Pattern[str] | None:
-    if not closer.parts:
+def _boundary(
+    closer: Mark, param: CompiledParam | None, following: list[str]
+) -> re.Pattern[str] | None:
+    if not closer.parts or param is None:
         return None
     whole = r"\s*".join(map(re.escape, closer.parts))
-    return re.compile(rf"\n{whole}(?=\s*(?:{alternation(following)}|(\Z)))")
+    line = r"\n" if "\n" in closer.lead + param.closer.tail else ""
+    return re.compile(rf"{line}{whole}(?=\s*(?:{alternation(following)}|(\Z)))")
 
 
 def _compile_call(
@@ -137,7 +141,7 @@ def _compile_call(
         ends=ends,
         stops=tuple(filter(None, stops)),
         stop=re.compile(alternation(stops)) if any(stops) else None,
-        boundary=_boundary(closer, [*triggers, *end_tokens]),
+        boundary=_boundary(closer, param, [*triggers, *end_tokens]),
         plain=plain,
     )
 
@@ -150,6 +154,8 @@ class Compiled:
         symbols: Text of each control character; empty when text is read as text.
         stops: The end tokens.
         triggers: For each opener of calls the forms that it may begin, in order.
+        header: What begins and ends the header of a part of an answer, where reasoning and content
+            have headers of one shape (gpt-oss: ``<|channel|>NAME<|message|>``).
         marker: Finds what may interrupt content: openers of calls, end tokens, section markers.
         prefixes: Every proper beginning of such a marker: a text that ends with one may go on to it.
     """
@@ -178,6 +184,7 @@ class Compiled:
         self.content_open = make_mark(content.opener if content else "", convert)
         self.content_close = make_mark(content.closer if content else "", convert)
         self.continued = tuple(convert(text) for text in grammar.continued)
+        self.header = _shared_header(self.think_open, self.content_open)
         self.sections = tuple(
             core
             for core in (self.content_open.core, self.content_close.core, *self.continued)
@@ -212,6 +219,15 @@ class Compiled:
             if text[at:] in prefixes:
                 return at
         return size
+
+
+def _shared_header(think: Mark, content: Mark) -> tuple[str, str] | None:
+    tokens = [TOKEN.findall("".join(mark.parts)) for mark in (think, content)]
+    if not all(len(found) >= 2 for found in tokens):
+        return None
+    ends = {(found[0], found[-1]) for found in tokens}
+    first = all(mark.core.startswith(found[0]) for mark, found in zip((think, content), tokens))
+    return ends.pop() if len(ends) == 1 and first else None
 
 
 def _prefixes(markers: list[str]) -> frozenset[str]:

@@ -65,8 +65,9 @@ def _infer(prober: Prober, name: str) -> Grammar:
         prober = replace(prober, as_parts=True)
         turns = probe_turns(prober)
     closer = turns.closers.get("a", "")
-    found = MARKER.match(closer.strip())
-    ends = [found.group()] if found else []
+    texts = [closer] if closer.strip() else turns.ends["a"]
+    marks = [MARKER.match(text.strip()) for text in texts]
+    ends = list(dict.fromkeys(mark.group() for mark in marks if mark is not None))
     eos = prober.variables.get("eos_token")
     if isinstance(eos, str) and eos and eos not in ends:
         ends.append(eos)

@@ -117,7 +117,12 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     reasoning = ReasoningForm(
         opener, after, trimmed=trimmed, opened=_opened(opener.strip(WHITE), prompts), empty=empty
     )
-    return replace(grammar, roles=roles, reasoning=reasoning, content=content)
+    continued: tuple[str, ...] = ()
+    header = base.strip(WHITE)
+    if content is not None and after.strip(WHITE).endswith(header) and MARKER.match(header):
+        # Each part of an answer has the header again.
+        continued = tuple(dict.fromkeys((after.strip(WHITE), header)))
+    return replace(grammar, roles=roles, reasoning=reasoning, content=content, continued=continued)
 
 
 def _split_header(before: str, openers: list[str]) -> tuple[str, str]:

@@ -243,6 +243,8 @@ class Machine:
         at = skip_white(text, self._pos)
         if at >= len(text) and not final:
             return False
+        if compiled.header is not None and text.startswith(compiled.header[0], at):
+            return self._headed(at, final)
         for mark, state in (
             (compiled.think_open, "reasoning"),
             (compiled.think_close, "content"),
@@ -263,6 +265,29 @@ class Machine:
                 self._state = "tail" if state == "content" else "reasoning"
                 return True
         self._state = "content"
+        return True
+
+    def _headed(self, at: int, final: bool) -> bool:
+        """A part of the answer with a header of its own: reasoning, a call, or content."""
+        compiled, text = self._compiled, self._text
+        assert compiled.header is not None
+        found = text.find(compiled.header[1], at)
+        if found < 0 and not final:
+            return False
+        end = found + len(compiled.header[1]) if found >= 0 else len(text)
+        header = text[at:end]
+        calls = [header.find(trigger) for trigger in compiled.triggers if trigger in header]
+        if calls:
+            start = at + min(calls)
+            self._piece("format", text[self._pos : start])
+            self._pos = start
+            self._state = "content"
+            return True
+        self._piece("format", text[self._pos : end])
+        self._pos = end
+        thinks = header == "".join(compiled.think_open.parts)
+        self._tail = (compiled.think_open if thinks else compiled.content_open).tail
+        self._state = "reasoning" if thinks else "tail"
         return True
 
     def _skip(self, final: bool) -> bool:
