@@ -214,7 +214,7 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _show_warning(  # noqa: PLR0917 (the form that `warnings` asks for)
+def _show_warning(
     message: Warning | str,
     category: type[Warning],
     filename: str,
