@@ -7,14 +7,17 @@ conversation becomes the fewest sequences that do, each turn trained in exactly 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from antiphon.caches import BoundedCache
 from antiphon.errors import MaskUnavailable, RenderError
 from antiphon.rendering import Rendering, Source, prepare, render_source
+from antiphon.stability import shape_of
 from antiphon.tokenization import Piece, TokenizedRendering, assemble, tokenize
 from antiphon.tokenizers import TokenizerView, view
+from antiphon.turns import _context_key
 
 if TYPE_CHECKING:
     from antiphon.turns import Turn
@@ -55,10 +58,78 @@ def training_samples(
         tools=tools,
         template_kwargs=template_kwargs,
     )
-    samples = [_sample(source, index, tokenizer) for index in _assistants(source)]
+    return [plan.encode() for plan in plan_samples(source, tokenizer)]
+
+
+class SamplePlan:
+    """One training sample that is not encoded yet.
+
+    Attributes:
+        rendering: The rendering that it is made from.
+        messages: The assistant messages that it trains.
+    """
+
+    def __init__(
+        self,
+        rendering: Rendering,
+        messages: Iterable[int],
+        leaf: _Sample | None,
+        covered: dict[int, _Sample],
+    ) -> None:
+        self.rendering = rendering
+        self.messages = frozenset(messages)
+        self._leaf = leaf
+        self._covered = covered
+
+    @property
+    def follows_template(self) -> bool:
+        """Whether the sample is the template's own rendering, and not a turn set behind its prompt."""
+        return self._leaf is None or self._leaf.text == self.rendering.text
+
+    @property
+    def text(self) -> str:
+        """The sample's text."""
+        return self.rendering.text if self._leaf is None else self._leaf.text
+
+    def encode(self, only: Container[int] | None = None) -> TokenizedRendering:
+        """Encode, with a mask on the turns of `messages`, or on those of them that are in ``only``."""
+        tokenizer = self.rendering.tokenizer
+        if self._leaf is not None:
+            return self._leaf.encode(
+                self._covered
+                if only is None
+                else {message: s for message, s in self._covered.items() if message in only}
+            )
+        base = tokenize([self.rendering], tokenizer)[0]
+        if only is None:
+            return base
+        turns = [(t.start, t.end) for t in self.rendering.turns if t.message in only]
+        return replace(base, _mask=_mask_on(base, turns))
+
+
+def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
+    """Return the fewest samples for a conversation, in the order of the turns that they train.
+
+    Rendering the conversation up to each of its turns tells where the template rewrites what it has printed. That a
+    template does not is remembered by the conversation's shape (`antiphon.stability`); then one rendering is enough.
+
+    Raises:
+        MaskUnavailable: The turn of a message could not be found.
+        TemplateRefused: The template refuses the conversation.
+    """
+    assistants = _assistants(source)
+    if not assistants:
+        return [SamplePlan(render_source(source, tokenizer, False), (), None, {})]
+    upto = replace(source, messages=source.messages[: assistants[-1] + 1])
+    key = (_context_key(source), shape_of(upto.messages, source.template))
+    if _stable.get(key):
+        rendering = render_source(upto, tokenizer, False)
+        if not rendering.unlocated:
+            return [SamplePlan(rendering, (t.message for t in rendering.turns), None, {})]
+    samples = [_sample(source, index, tokenizer) for index in assistants]
     found = [sample for sample in samples if sample is not None]
     if not found:
-        return tokenize([render_source(source, tokenizer, False)], tokenizer)
+        return [SamplePlan(render_source(source, tokenizer, False), (), None, {})]
     # A sequence that another one begins with adds nothing: the longest ones are enough, and none of them can go.
     longest: list[_Sample] = []
     for sample in sorted(found, key=lambda s: len(s.known), reverse=True):
@@ -74,11 +145,33 @@ def training_samples(
             if s.message not in trained and leaf.known.startswith(s.known)
         }
         trained |= covered.keys()
-        result.append(leaf.encode(covered))
+        result.append(SamplePlan(leaf.rendering, covered, leaf, covered))
+    if len(result) == 1 and _is_plain(longest[0], result[0], assistants[-1]):
+        _stable.put(key, True)
     return result
 
 
-def _assistants(source: Source) -> Iterable[int]:
+def _is_plain(leaf: _Sample, plan: SamplePlan, last: int) -> bool:
+    """Whether one rendering up to the last answer shows just these turns."""
+    turns = {(t.message, t.start, t.end) for t in leaf.rendering.turns}
+    return (
+        leaf.message == last
+        and plan.follows_template
+        and turns == {(s.message, s.start, s.end) for s in plan._covered.values()}
+    )
+
+
+def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list[bool]:
+    """Return the mask of ``base`` on some of its turns only."""
+    allowed = list(turns)
+    mask: list[bool] = []
+    for piece, count in base._pieces:
+        inside = piece.turn and any(a <= piece.start and piece.end <= b for a, b in allowed)
+        mask += [inside] * count
+    return mask
+
+
+def _assistants(source: Source) -> list[int]:
     return [
         i
         for i, message in enumerate(source.messages)
@@ -110,15 +203,10 @@ class _Sample:
         tokens = view(self.rendering.tokenizer)
         base = tokenize([self.rendering], self.rendering.tokenizer)[0]
         if self.text == self.rendering.text:
-            allowed = {(s.start, s.end) for s in covered.values()}
-            mask: list[bool] = []
-            for piece, count in base._pieces:
-                inside = piece.turn and any(a <= piece.start and piece.end <= b for a, b in allowed)
-                mask += [inside] * count
-            return replace(base, _mask=mask)
-        return self._encode_behind_prompt(tokens)
+            return replace(base, _mask=_mask_on(base, ((s.start, s.end) for s in covered.values())))
+        return self._encode_behind_prompt(tokens, self.message in covered)
 
-    def _encode_behind_prompt(self, tokens: TokenizerView) -> TokenizedRendering:
+    def _encode_behind_prompt(self, tokens: TokenizerView, trained: bool) -> TokenizedRendering:
         """Encode prompt and turn where the template's own rendering does not go on from its prompt."""
         source = self.rendering.source
         prompt = render_source(
@@ -148,7 +236,7 @@ class _Sample:
         return TokenizedRendering(
             [*base.input_ids, *own],
             prompt,
-            [*[False] * len(base), *[True] * len(own)],
+            [*[False] * len(base), *[trained] * len(own)],
             [],
             tokens,
             settled=settled,
@@ -202,3 +290,7 @@ def _as_generated(source: Source, index: int, prompt: str, last: Rendering, turn
                 + last.text[shown[-1].end : turn.end]
             )
     return prompt + last.text[turn.start : turn.end]
+
+
+# Shapes of conversations of which a template rewrites nothing.
+_stable: BoundedCache[Hashable, bool] = BoundedCache(4096)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from antiphon.rendering import Rendering
     from antiphon.turns import Turn
 
+_HEAD = 48  # characters behind a header that are encoded with it
 _OWN_WORDS = frozenset({"content", *REASONING_FIELDS})
 
 
@@ -344,21 +345,49 @@ def _message_index(tokenized: TokenizedRendering) -> list[int]:
             position += 1
         if position == len(spans) or spans[position].start >= piece.end:
             result += [-1] * count
-        else:
-            text = rendering.text[piece.start : piece.end]
-            offsets = tokens.offsets(text)
-            if offsets is None or len(offsets) != count:
-                offsets = _spread(text, count)
-            number = position
-            for start, end in offsets:
-                first, last = piece.start + start, piece.start + max(end, start + 1)
-                while number < len(spans) and spans[number].end <= first:
-                    number += 1
-                here = number < len(spans) and spans[number].start < last
-                result.append(spans[number].message if here else -1)
+            continue
+        span = spans[position]
+        if span.end >= piece.end:
+            place = len(result)
+            ids = tokenized.input_ids[place : place + count]
+            before = _tokens_before(rendering.text, piece, span.start, ids, tokens)
+            if before is not None:
+                result += [-1] * before + [span.message] * (count - before)
+                continue
+        text = rendering.text[piece.start : piece.end]
+        offsets = tokens.offsets(text)
+        if offsets is None or len(offsets) != count:
+            offsets = _spread(text, count)
+        number = position
+        for start, end in offsets:
+            first, last = piece.start + start, piece.start + max(end, start + 1)
+            while number < len(spans) and spans[number].end <= first:
+                number += 1
+            here = number < len(spans) and spans[number].start < last
+            result.append(spans[number].message if here else -1)
     for message, own in tokenized.sampled.items():
         result[own.start : own.end] = [message] * len(own.ids)
     return result
+
+
+def _tokens_before(
+    text: str, piece: Piece, start: int, ids: list[int], tokens: TokenizerView
+) -> int | None:
+    """Return how many tokens of a piece end before ``start``, where one message has all of the rest.
+
+    A header is short: the beginning of the piece is encoded again, with offsets, and where its ids are the piece's own
+    they have the same places. None: all offsets are needed.
+    """
+    if start <= piece.start:
+        return 0
+    if tokens.backend is None or tokens.inner_mark:
+        return None
+    head = text[piece.start : min(piece.end, start + _HEAD)]
+    again, offsets = tokens.encode_with_offsets(head)
+    before = next(
+        (i for i, (_, end) in enumerate(offsets) if piece.start + end > start), len(offsets)
+    )
+    return before if again[: before + 1] == ids[: before + 1] else None
 
 
 def _spread(text: str, count: int) -> list[tuple[int, int]]:
