@@ -43,6 +43,7 @@ _EXPORTS = {
     "AnswerReward": "antiphon.envs.selection",
     "PythonInterpreter": "antiphon.envs.python",
     "PythonSandbox": "antiphon.envs.python",
+    "LLMCollector": "antiphon.envs.collector",
     "EnvBase": "antiphon.envs.base",
     "check_env": "antiphon.envs.checking",
     "step_mdp": "antiphon.envs.base",

@@ -1,0 +1,183 @@
+"""The collector: steps or whole conversations, in turn or side by side, never mixed up."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import threading
+import time
+from typing import Any
+
+import pytest
+from antiphon import DatasetChatEnv, History
+from antiphon.containers import ChatHistory
+from antiphon.envs import FunctionTask, Reply
+from antiphon.envs.collector import LLMCollector
+from antiphon.errors import EnvError, InvalidParameter
+from tensordict import TensorDictBase
+
+
+def env(name: str = "q", rows: int = 2, lasts: tuple[int, ...] = (1, 2, 3), **options: Any) -> Any:
+    """Conversations about ``q0``, ``q1``, ...; the i-th ends after ``lasts[i % len]`` answers."""
+
+    def respond(messages: Any, row: Any, turn: int) -> Reply:
+        texts = [m["content"] for m in messages if m["role"] == "assistant"]
+        assert texts == [f"{row['query']}!"] * turn, "a row has seen another's answers"
+        return Reply(
+            [{"role": "user", "content": "more"}], reward=1.0, terminated=turn == row["last"]
+        )
+
+    data = [{"query": f"{name}{i}", "last": lasts[i % len(lasts)]} for i in range(50)]
+    return DatasetChatEnv(
+        dataset=data, shuffle=False, num_envs=rows, task=FunctionTask(respond), **options
+    )
+
+
+def policy(root: TensorDictBase) -> TensorDictBase:
+    prompt = root["history"].prompt
+    response = History.from_chats(
+        [[{"role": "assistant", "content": f"{query}!"}] for query in root["query"]]
+    )
+    full = prompt.extend(response, inplace=False, dim=-1)
+    return root.set("history", ChatHistory(prompt=prompt, full=full, batch_size=root.batch_size))
+
+
+def query(step: TensorDictBase) -> str:
+    return str(step["query"])
+
+
+def test_batches_of_steps() -> None:
+    collector = LLMCollector(env(), policy, dialog_turns_per_batch=4, total_dialog_turns=12)
+    items = list(collector)
+    assert [item.batch_size[0] for item in items] == [4, 4, 4]  # type: ignore[union-attr]
+    assert collector.stats.turns == 12
+    assert collector.stats.reward == 12.0
+    assert collector.stats.conversations == sum(
+        bool(step["next", "done"].item())
+        for item in items
+        for step in item.unbind(0)  # type: ignore[union-attr]
+    )
+
+
+def test_whole_conversations() -> None:
+    collector = LLMCollector(
+        env(), policy, yield_completed_trajectories=True, total_dialog_turns=40
+    )
+    for item in collector:
+        assert item is not None
+        number = int(query(item[0])[1:])
+        assert item.batch_size[0] == (1, 2, 3)[number % 3]
+        assert {query(step) for step in item.unbind(0)} == {f"q{number}"}
+        done = [step["next", "done"].item() for step in item.unbind(0)]
+        assert done == [False] * (len(done) - 1) + [True]
+
+
+def test_only_last_steps() -> None:
+    collector = LLMCollector(
+        env(), policy, yield_only_last_steps=True, dialog_turns_per_batch=3, total_dialog_turns=30
+    )
+    for item in collector:
+        assert item is not None
+        assert all(step["next", "done"].item() for step in item.unbind(0))
+
+
+def test_environments_are_mixed_by_weight() -> None:
+    collector = LLMCollector(
+        [env("a"), env("b")], policy, weights=[3, 1], seed=0, total_dialog_turns=400
+    )
+    seen = [query(step)[0] for item in collector for step in item.unbind(0)]  # type: ignore[union-attr]
+    assert 0.6 < seen.count("a") / len(seen) < 0.9
+
+
+def test_side_by_side_in_random_order_rows_never_mix() -> None:
+    drawn = random.Random(0)
+    lock = threading.Lock()
+
+    def unhurried(root: TensorDictBase) -> TensorDictBase:
+        with lock:
+            pause = drawn.uniform(0, 0.01)
+        time.sleep(pause)
+        return policy(root)
+
+    collector = LLMCollector(
+        [lambda name=name: env(name) for name in "abcd"],  # type: ignore[misc]
+        unhurried,
+        async_envs=True,
+        max_in_flight=2,
+        yield_completed_trajectories=True,
+        total_dialog_turns=200,
+    )
+    counts: dict[str, int] = {}
+    for item in collector:
+        assert item is not None
+        first = query(item[0])
+        assert item.batch_size[0] == (1, 2, 3)[int(first[1:]) % 3]
+        counts[first] = counts.get(first, 0) + 1
+    assert {name[0] for name in counts} == set("abcd")
+    # Each row of the data comes once before any comes again.
+    assert max(counts.values()) == 1
+    assert not [t for t in threading.enumerate() if t.name.startswith("antiphon-collector")]
+
+
+def test_an_error_in_a_thread_reaches_the_one_who_iterates() -> None:
+    def broken(root: TensorDictBase) -> TensorDictBase:
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        list(LLMCollector([env("a"), env("b")], broken, async_envs=True))
+
+
+def test_versions_buffers_and_callbacks() -> None:
+    stored: list[Any] = []
+    seen: list[Any] = []
+    given: list[Any] = []
+    collector = LLMCollector(
+        env(),
+        policy,
+        dialog_turns_per_batch=2,
+        total_dialog_turns=6,
+        replay_buffer=type("Buffer", (), {"extend": lambda self, item: stored.append(item)})(),
+        callback=seen.append,
+        track_policy_version=True,
+        weight_updater=given.append,
+    )
+    for number, item in enumerate(collector):
+        assert item is None
+        collector.update_policy_weights_({"version": number})
+    versions = [item["next", "policy_version"].tolist() for item in stored]
+    assert versions == [[0, 0], [1, 1], [2, 2]]
+    assert len(seen) == 3
+    assert given == [{"version": 0}, {"version": 1}, {"version": 2}]
+
+
+@pytest.mark.parametrize("stop", [2, 6, 7, 12])
+def test_a_restored_collector_goes_on_in_the_middle_of_conversations(stop: int) -> None:
+    def made(total: int) -> LLMCollector:
+        return LLMCollector(
+            env(rows=3), policy, yield_completed_trajectories=True, total_dialog_turns=total
+        )
+
+    def collected(collector: LLMCollector) -> list[str]:
+        return [query(item[0]) for item in collector if item is not None]
+
+    whole = collected(made(60))
+    first = made(stop)
+    before = collected(first)
+    second = made(60)
+    second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
+    assert before + collected(second) == whole
+
+
+def test_what_can_not_be() -> None:
+    with pytest.raises(InvalidParameter, match="either policy"):
+        LLMCollector(env())
+    with pytest.raises(InvalidParameter, match="exclude each other"):
+        LLMCollector(env(), policy, yield_completed_trajectories=True, yield_only_last_steps=True)
+    with pytest.raises(InvalidParameter, match="weights"):
+        LLMCollector(env(), policy, weights=[1, 2])
+    with pytest.raises(EnvError, match="no weight_updater"):
+        LLMCollector(env(), policy).update_policy_weights_({"a": 1})
+    collector = LLMCollector(env(), policy)
+    collector.shutdown()
+    with pytest.raises(EnvError, match="closed"):
+        next(iter(collector))
