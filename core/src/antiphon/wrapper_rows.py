@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
@@ -91,6 +91,8 @@ def entry(td: TensorDictBase, key: Key, what: str) -> Any:
         value = td.get(key, None)
     except KeyError:  # a part of a nested key that is not there
         value = None
+    except RuntimeError:  # rows of different lengths in a lazy stack: no one tensor holds them
+        value = cast("Any", td).get(key, as_list=True)
     if value is None:
         there = ", ".join(map(repr, td.keys())) or "none"
         raise InvalidParameter(
