@@ -6,6 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from antiphon.errors import FamilyNotFound
+from antiphon.reading import (
+    Grammar,
+    parse,
+    parse_response,
+    read_conversation,
+    read_response,
+    stream_parser,
+    unparse,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_grammars import (
@@ -19,17 +29,6 @@ from reading_grammars import (
     QWEN_XML,
 )
 from reading_tokenizers import load_tokenizer
-
-from antiphon.errors import FamilyNotFound
-from antiphon.reading import (
-    Grammar,
-    parse,
-    parse_response,
-    read_conversation,
-    read_response,
-    stream_parser,
-    unparse,
-)
 
 ALL = (QWEN3, QWEN_XML, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
 OFF = "<|im_start|>assistant\n<think>\n\n</think>\n\n"

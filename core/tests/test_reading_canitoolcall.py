@@ -18,6 +18,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 canitoolcall = pytest.importorskip("canitoolcall", reason="canitoolcall is not installed")
 
+from antiphon.reading import parse_response, stream_parser  # noqa: E402
 from canitoolcall.checks import case_status, run_checks  # noqa: E402
 from canitoolcall.chunking import DEFAULT_STRATEGIES, split  # noqa: E402
 from canitoolcall.fixtures import Fixture, load_fixtures  # noqa: E402
@@ -34,8 +35,6 @@ from reading_grammars import (  # noqa: E402
     QWEN_XML,
 )
 from reading_tokenizers import load_tokenizer  # noqa: E402
-
-from antiphon.reading import parse_response, stream_parser  # noqa: E402
 
 FAMILIES = ("qwen3-hermes", "qwen3-xml", "deepseek", "llama")
 GRAMMARS = {

@@ -26,7 +26,9 @@ TOKEN = re.compile(r"<\|[^<>|\s]+\|>|<[^<>\s]+>|[\ud800-\udfff]")
 
 
 class Mark(NamedTuple):
-    """A literal: the white space before it, its parts (with free white space between), that after."""
+    """A literal: the white space before it, its parts (with free white space between), that
+    after.
+    """
 
     lead: str
     parts: tuple[str, ...]
@@ -39,7 +41,9 @@ class Mark(NamedTuple):
 
 
 def make_mark(literal: str, convert: Convert) -> Mark:
-    """Split a literal at its line breaks and between its tags; `convert` rewrites control tokens."""
+    """Split a literal at its line breaks and between its tags; `convert` rewrites control
+    tokens.
+    """
     core = literal.strip(WHITE)
     if not core:
         return Mark(literal, (), "")
@@ -157,7 +161,8 @@ class Compiled:
         header: What begins and ends the header of a part of an answer, where reasoning and content
             have headers of one shape (gpt-oss: ``<|channel|>NAME<|message|>``).
         marker: Finds what may interrupt content: openers of calls, end tokens, section markers.
-        prefixes: Every proper beginning of such a marker: a text that ends with one may go on to it.
+        prefixes: Every proper beginning of such a marker: a text that ends with one may go on to
+            it.
     """
 
     def __init__(self, grammar: Grammar, convert: Convert, symbols: Mapping[str, str]) -> None:
@@ -226,7 +231,10 @@ def _shared_header(think: Mark, content: Mark) -> tuple[str, str] | None:
     if not all(len(found) >= 2 for found in tokens):
         return None
     ends = {(found[0], found[-1]) for found in tokens}
-    first = all(mark.core.startswith(found[0]) for mark, found in zip((think, content), tokens))
+    first = all(
+        mark.core.startswith(found[0])
+        for mark, found in zip((think, content), tokens, strict=False)
+    )
     return ends.pop() if len(ends) == 1 and first else None
 
 

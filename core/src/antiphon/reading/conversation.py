@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from antiphon.errors import GrammarUnavailable
-from antiphon.reading.calls import Call
+from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, Mark, alternation
 from antiphon.reading.grammar import Grammar, Literals, RoleForm, Slot, ToolsForm
 from antiphon.reading.machine import Machine
@@ -91,8 +92,52 @@ class _Form:
         )
         self.close_fields: list[str] = []
         self.close: re.Pattern[str] | None = None
+        self.starts: tuple[str, ...] = ()
         self.has_twin = False
         self.has_thought = False
+
+    def ending(self, text: str, pos: int) -> re.Match[str]:
+        """Return the first end of this form's body at or after a position.
+
+        The expression is tried only where a literal stands with which an end may begin: looking
+        for a few literals is several times faster than searching for the expression.
+        """
+        assert self.close is not None
+        if not self.starts:
+            found = self.close.search(text, pos)
+            assert found is not None  # the end of the text is among the ends
+            return found
+        at = pos
+        while True:
+            best = -1
+            for start in self.starts:
+                place = (
+                    text.find(start, at) if best < 0 else text.find(start, at, best + len(start))
+                )
+                if place >= 0 and (best < 0 or place < best):
+                    best = place
+            found = self.close.match(text, best if best >= 0 else len(text))
+            if found is not None:
+                return found
+            at = best + 1
+
+
+_SHARED = 4
+"""Characters that literals must share to be looked for as one."""
+
+
+def _starts(literals: list[str]) -> tuple[str, ...]:
+    """Return a few literals with which all of the given ones begin; none if one of them is
+    empty.
+    """
+    found: list[str] = []
+    for literal in sorted(set(literals)):
+        shared = os.path.commonprefix([found[-1], literal]) if found else ""  # noqa: RUF071
+        if found and len(shared) >= min(_SHARED, len(found[-1])):
+            found[-1] = shared
+        elif literal:
+            found.append(literal)
+    return tuple(found)
 
 
 class Splitter:
@@ -212,6 +257,18 @@ class Splitter:
         instead = [follower for follower in self.following.get(role, []) if follower.form.unclosed]
         options += [f"(?={re.escape(follower.begins)})" for follower in instead if follower.begins]
         options.append(r"\Z")
+        convert = self.compiled.convert
+        ends = [head(form.closer), head(form.closer).rstrip(WHITE)]
+        if role == "assistant" and isinstance(form.closer, str):
+            ends += [token for token in map(convert, self.grammar.end_tokens) if token]
+            ends += begins if closer else []
+        if not closer or not isinstance(form.closer, str):
+            ends += begins
+        ends += [convert(text) for text in (*form.form.finals, *form.form.other_closers)]
+        ends += [follower.begins for follower in instead]
+        if form.grouped and not head(form.closer):
+            ends += [form.separator + head(form.opener), form.group_closer]
+        form.starts = _starts(ends)
         return re.compile("|".join(options))
 
     def _other_ends(self, closer: str, after: str) -> list[str]:
@@ -271,10 +328,9 @@ class Splitter:
                 best = form, match
             elif match.end() != best[1].end():
                 continue
-            assert form.close is not None
-            close = form.close.search(text, match.end())
-            is_closed = close is not None and (close.group() or close.start() < len(text))
-            closed = close.start() if close is not None and is_closed else len(text) + 1
+            close = form.ending(text, match.end())
+            is_closed = close.group() or close.start() < len(text)
+            closed = close.start() if is_closed else len(text) + 1
             if place < 0 or closed < place:
                 best, place = (form, match), closed
         return best
@@ -299,9 +355,7 @@ class Splitter:
             if role == "assistant":
                 end, last = self._assistant(conversation, text, form, match.end())
             else:
-                assert form.close is not None
-                close = form.close.search(text, match.end())
-                assert close is not None  # the end of the text is among the ends
+                close = form.ending(text, match.end())
                 fields |= self._fields(form.close_fields, close)
                 body = text[match.end() : close.start()]
                 end, last = close.end(), close.end() >= len(text) and not close.group()
@@ -415,17 +469,14 @@ class Splitter:
     def _assistant(
         self, conversation: Conversation, text: str, form: _Form, start: int
     ) -> tuple[int, bool]:
-        assert form.close is not None
-        close = form.close.search(text, start)
-        assert close is not None
-        first = close
+        first = close = form.ending(text, start)
         for _ in range(_MAX_EXTENSIONS):
             body = text[start : close.start()]
             message, is_open = self._message(body, form.has_thought)
             if not is_open or close.start() >= len(text):
                 break
-            further = form.close.search(text, max(close.end(), close.start() + 1))
-            if further is None or further.start() >= len(text):
+            further = form.ending(text, max(close.end(), close.start() + 1))
+            if further.start() >= len(text):
                 close = first
                 message, is_open = self._message(text[start : close.start()], form.has_thought)
                 break

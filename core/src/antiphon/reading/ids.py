@@ -167,7 +167,9 @@ _TABLES: weakref.WeakKeyDictionary[Any, dict[int, tuple[Grammar, TokenTable]]] =
 
 
 def token_table(grammar: Grammar, tokenizer: Any) -> TokenTable:
-    """Return the table of a grammar in a tokenizer, made on first use and kept with the tokenizer."""
+    """Return the table of a grammar in a tokenizer, made on first use and kept with the
+    tokenizer.
+    """
     try:
         tables = _TABLES.setdefault(tokenizer, {})
     except TypeError:

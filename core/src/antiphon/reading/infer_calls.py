@@ -17,6 +17,7 @@ from antiphon.reading.infer_turns import (
     whole_markers,
     whole_start,
 )
+from antiphon.reading.literals import python_value
 from antiphon.reading.probing import (
     TOOLS,
     Message,
@@ -25,7 +26,6 @@ from antiphon.reading.probing import (
     common_suffix,
     word,
 )
-from antiphon.reading.literals import python_value
 from antiphon.reading.scan import WHITE, Invalid, decode_json_at
 
 NAME, OTHER = "kalwq", "lomwq"
@@ -495,7 +495,9 @@ class _Calls:
         return text.partition(one)[2] if text is not None and text.count(one) == 1 else None
 
     def _variants(self, literals: list[str]) -> list[str]:
-        """Return an answer's openers after results, in each variant that it has after a question."""
+        """Return an answer's openers after results, in each variant that it has after a
+        question.
+        """
         openers = self._openers()
         made = list(literals)
         for literal in literals:
@@ -562,10 +564,11 @@ def _core(
         if form.name_prefix and body[:at].endswith(form.name_prefix):
             start = at - len(form.name_prefix)
         return start, span[1]
-    if form.style == "params":
-        made = param_form(body, at, name, arguments)
-    else:
-        made = bracket_form(body, at, name, arguments)
+    made = (
+        param_form(body, at, name, arguments)
+        if form.style == "params"
+        else bracket_form(body, at, name, arguments)
+    )
     return (made[1], made[2]) if made else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -249,16 +250,16 @@ def plain_calls(message: Message) -> list[tuple[str, Any]]:
     for call in message.get("tool_calls") or ():
         arguments = call["function"]["arguments"]
         if isinstance(arguments, str):
-            try:
+            with contextlib.suppress(ValueError):
                 arguments = json.loads(arguments)
-            except ValueError:
-                pass
         made.append((call["function"]["name"], arguments))
     return made
 
 
 def differs_in_calls(found: list[Message], given: list[Message], text: str) -> str:
-    """Say how conversations with calls differ; what the template did not print need not come back."""
+    """Say how conversations with calls differ; what the template did not print need not come
+    back.
+    """
     if [message["role"] for message in found] != [message["role"] for message in given]:
         return f"the roles come back as {', '.join(message['role'] for message in found)}"
     for number, (one, two) in enumerate(zip(found, given, strict=True)):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from antiphon.reading.grammar import CallForm, ParamForm
-from antiphon.reading.literals import braces_value, python_call
 from antiphon.reading.infer_turns import whole_start
+from antiphon.reading.literals import braces_value, python_call
 from antiphon.reading.probing import common_prefix, common_suffix
 from antiphon.reading.scan import WHITE, Invalid
-import itertools
 
 Located = tuple[CallForm, int, int]
 """A form, and where the call's core begins and ends: the literals around it are not in the form."""

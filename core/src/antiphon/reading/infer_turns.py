@@ -149,7 +149,9 @@ def _note(turns: Turns, prober: Prober, sequence: str, **options: Any) -> None:
 
 
 def _note_without_system(turns: Turns, prober: Prober) -> None:
-    """Note how a conversation begins whose system text is empty, where that is another way again."""
+    """Note how a conversation begins whose system text is empty, where that is another way
+    again.
+    """
     asked = conversation("sua")[1:]
     text = prober.render([{"role": "system", "content": ""}, *asked])
     parts = cut(text, [message["content"] for message in asked]) if text is not None else None
@@ -221,7 +223,9 @@ def whole_start(suffix: str, texts: list[str]) -> str:
 
 
 def _give_header_back(turns: Turns, role: str) -> None:
-    """Where no rendering ends with a role, its closer may hold the next one's header: cut it off."""
+    """Where no rendering ends with a role, its closer may hold the next one's header: cut it
+    off.
+    """
     closer = turns.closers[role]
     for (before, after), texts in turns.between.items():
         if before != role:

@@ -13,7 +13,8 @@ from typing import Any
 from antiphon.reading.scan import Invalid, skip_white
 
 MAX_DEPTH = 120
-"""Values nested deeper than this are malformed; it keeps hostile input off the interpreter's stack."""
+"""Values nested deeper than this are malformed; it keeps hostile input off the interpreter's
+stack."""
 
 IDENTIFIER = re.compile(r"[^\W\d][\w.\-]*")
 _PREFIX = re.compile(r"[uUrR]?(?=[\"'])")
@@ -89,7 +90,9 @@ def _escape(text: str, pos: int, raw: bool) -> tuple[str, int] | None:
 
 
 def python_value(text: str, pos: int, depth: int = 0) -> tuple[Any, int] | None:
-    """Read a Python literal as JSON would have it (tuples and sets are lists); JSON's words count too."""
+    """Read a Python literal as JSON would have it (tuples and sets are lists); JSON's words count
+    too.
+    """
     if depth > MAX_DEPTH:
         raise Invalid("nested too deep")
     pos = skip_white(text, pos)
@@ -260,7 +263,8 @@ _BUILTIN_ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*\"")
 
 
 def decode_unescaped_call(text: str, suffix: str) -> tuple[str, dict[str, Any]]:
-    """Return name and arguments of ``name.call(key="value", ...)`` whose quotes are not escaped (Llama 3.1).
+    """Return name and arguments of ``name.call(key="value", ...)`` whose quotes are not escaped
+    (Llama 3.1).
 
     A value reaches to the last quote before the next ``, key="`` or the closing parenthesis.
 

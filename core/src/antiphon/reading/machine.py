@@ -59,7 +59,8 @@ class Piece(NamedTuple):
 @dataclass
 class _Open:
     """A call that is being read: the forms it may have, where they begin, what they know, and why
-    the first of them did not fit."""
+    the first of them did not fit.
+    """
 
     start: int
     pos: int
@@ -750,7 +751,9 @@ class Machine:
         return None if waiting else ([], start)
 
     def _bare_cut(self, form: CompiledCall, text: str, start: int) -> tuple[list[Call], int] | None:
-        """A call without markers that is cut off after its name: flagged, not shown as an answer."""
+        """A call without markers that is cut off after its name: flagged, not shown as an
+        answer.
+        """
         stop = self._compiled.stop
         found = stop.search(text, start) if stop is not None else None
         end = found.start() if found else len(text)

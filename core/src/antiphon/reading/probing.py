@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os.path import commonpath
 from typing import Any
 
 from antiphon.errors import RenderError
@@ -56,7 +56,8 @@ TOOLS: tuple[list[dict[str, Any]], ...] = (
         },
     ],
 )
-"""Two lists of tools that have little in common: what stands in both renderings is the template's."""
+"""Two lists of tools that have little in common: what stands in both renderings is the
+template's."""
 
 
 @dataclass
@@ -157,7 +158,7 @@ def cut(text: str, words: Iterable[str]) -> list[str] | None:
 
 def common_prefix(texts: Sequence[str]) -> str:
     """Return the longest common beginning."""
-    return os.path.commonprefix(list(texts))
+    return commonpath(list(texts))
 
 
 def common_suffix(texts: Sequence[str]) -> str:
@@ -166,7 +167,9 @@ def common_suffix(texts: Sequence[str]) -> str:
 
 
 def around_tools(one: str, two: str) -> Literals:
-    """Return what is common to two texts as literals, with a slot for the tools where they differ."""
+    """Return what is common to two texts as literals, with a slot for the tools where they
+    differ.
+    """
     if one == two:
         return one
     before = common_prefix([one, two])
@@ -176,7 +179,9 @@ def around_tools(one: str, two: str) -> Literals:
 
 
 def with_dates(literals: Literals) -> Literals:
-    """Replace today's date, which a template printed, by a slot: it will be another one tomorrow."""
+    """Replace today's date, which a template printed, by a slot: it will be another one
+    tomorrow.
+    """
     parts = (literals,) if isinstance(literals, str) else literals
     made: list[str | Slot] = []
     for part in parts:

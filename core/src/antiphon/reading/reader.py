@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from antiphon.families import ModelFamily
-from antiphon.reading.calls import Call
+from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.conversation import Conversation, Splitter, call_dict
 from antiphon.reading.grammar import Grammar

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -15,7 +16,8 @@ _FOUND: weakref.WeakKeyDictionary[Any, tuple[object, Grammar]] = weakref.WeakKey
 def resolve_grammar(
     tokenizer: Any = None, family: str | ModelFamily | Grammar | None = None
 ) -> Grammar:
-    """Return the grammar to read by: the one that is named, the detected family's, or an inferred one.
+    """Return the grammar to read by: the one that is named, the detected family's, or an inferred
+    one.
 
     Args:
         tokenizer: The tokenizer; its template settles the family where none is named.
@@ -46,10 +48,9 @@ def resolve_grammar(
     if kept is not None and kept[0] == template:
         return kept[1]
     grammar = _detected(tokenizer, template)
-    try:
+    # A tokenizer that can't be referred to weakly is looked at each time.
+    with contextlib.suppress(TypeError):
         _FOUND[tokenizer] = (template, grammar)
-    except TypeError:
-        pass  # A tokenizer that can't be referred to weakly is looked at each time.
     return grammar
 
 

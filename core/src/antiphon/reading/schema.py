@@ -1,12 +1,16 @@
-"""Tools as they bear on reading: they type the arguments of formats that write bare text, and judge calls."""
+"""Tools as they bear on reading: they type the arguments of formats that write bare text, and
+judge calls.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from antiphon.reading.calls import Call, python_or_json
+from antiphon.reading.call_params import python_or_json
+from antiphon.reading.call_parts import Call
 from antiphon.reading.scan import Invalid, decode_json
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -69,10 +73,8 @@ def settle(call: Call, tools: Mapping[str, Mapping[str, Any]] | None) -> None:
         return
     arguments = call.arguments
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(Invalid):
             arguments = decode_json(arguments)
-        except Invalid:
-            pass
     problem = first_problem(arguments, schema)
     if problem:
         call.status = "invalid_arguments"
@@ -133,7 +135,9 @@ def _is_type(value: Any, name: str) -> bool:
 
 
 def coerce(text: str, schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> Any:
-    """Return bare text as the type that its schema asks for; the text itself where it does not fit."""
+    """Return bare text as the type that its schema asks for; the text itself where it does not
+    fit.
+    """
     types = allowed_types(schema, root)
     if "string" in types:
         return None if "null" in types and text in ("null", "None") else text

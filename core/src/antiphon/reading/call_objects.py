@@ -1,0 +1,269 @@
+"""Calls whose arguments are one value: JSON objects, and names with an object behind them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from antiphon.reading.call_parts import (
+    MORE,
+    NO_ARGUMENTS,
+    Call,
+    Found,
+    Progress,
+    checked_name,
+    close,
+    closed,
+    name_end,
+    spelled_out,
+    step,
+)
+from antiphon.reading.compiled import TOKEN, CompiledCall
+from antiphon.reading.literals import braces_value, python_value
+from antiphon.reading.scan import (
+    WHITE,
+    Invalid,
+    Nested,
+    decode_json,
+    decode_json_at,
+    json_members,
+    skip_white,
+)
+
+_SYMBOL = re.compile("[\ud800-\udfff]")
+
+
+_INDEXED = re.compile(r"(.+):\d+\Z", re.DOTALL)
+
+
+def read_json(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
+    start = skip_white(text, pos)
+    if start >= len(text):
+        return MORE
+    if text[start] not in "{[" or (call.form.listed and text[start] != "["):
+        raise Invalid("no JSON object follows the call's opening marker")
+    value: Any = None
+    nested = progress.nested
+    read = decode_json_at(text, start) if nested is None and final else None
+    if read is not None:
+        value, end = read
+        if _SYMBOL.search(text, start, end):
+            value = decode_json(call.plain(text[start:end]))
+    else:
+        if nested is None:
+            nested = progress.nested = Nested(start)
+        if not nested.advance(text):
+            _watch_json(call, text, start, progress)
+            return MORE
+        end = nested.end
+        value = decode_json(call.plain(text[start:end]))
+    items = value if isinstance(value, list) else [value]
+    places = [(start, end)] if isinstance(value, dict) else _item_places(text, start, end)
+    calls = [json_call(call, item, text, place) for item, place in zip(items, places, strict=False)]
+    if not calls:
+        raise Invalid("the list of calls is empty")
+    return closed(call, text, end, final, calls)
+
+
+def _item_places(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    places = []
+    at = skip_white(text, start + 1)
+    while at < end and text[at] != "]":
+        read = decode_json_at(text, at)
+        if read is None:
+            break
+        places.append((at, read[1]))
+        at = skip_white(text, read[1])
+        if at < end and text[at] == ",":
+            at = skip_white(text, at + 1)
+    return places
+
+
+def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) -> Call:
+    """Make a call of a JSON object.
+
+    Raises:
+        Invalid: It is no call.
+    """
+    form = call.form
+    if not isinstance(item, dict):
+        raise Invalid("the call is not a JSON object")
+    inner, start, end = item, *place
+    for key in form.wrapper_keys:
+        if isinstance(item.get(key), dict) and not isinstance(item.get(form.name_keys[0]), str):
+            inner = item[key]
+            start, end = json_members(text, start, end).get(key, (start, start))
+    name = next((inner[key] for key in form.name_keys if isinstance(inner.get(key), str)), None)
+    if not name:
+        raise Invalid("the call has no name")
+    held = next((key for key in argument_keys(call) if key in inner), None)
+    if held is None:
+        # Without arguments: a tool that takes none; other keys would be lost.
+        known = {*form.name_keys, *form.id_keys, *form.wrapper_keys, "type"}
+        if not set(inner) <= known:
+            raise Invalid("the call has no arguments")
+        return Call(name=name, arguments={}, id=_id(form.id_keys, inner, item), form=call)
+    arguments = inner[held]
+    if not isinstance(arguments, (dict, str)):
+        raise Invalid("the arguments are not an object")
+    span = json_members(text, start, end).get(held) if end > start else None
+    return Call(
+        name=name,
+        arguments=arguments,
+        text=call.plain(text[span[0] : span[1]]) if span else None,
+        id=_id(form.id_keys, inner, item),
+        form=call,
+    )
+
+
+def argument_keys(call: CompiledCall) -> tuple[str, ...]:
+    """Return the keys under which arguments stand: the format's, then those that models write."""
+    return tuple(dict.fromkeys((*call.form.argument_keys, "arguments", "parameters")))
+
+
+def _id(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
+    for item in objects:
+        for key in keys:
+            if isinstance(item.get(key), str):
+                return str(item[key])
+    return None
+
+
+_KEY = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*', re.DOTALL)
+
+
+def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -> None:
+    """Note name and arguments of a growing object as soon as they are there, to show them."""
+    if progress.arguments >= 0 or text[start] != "{":
+        return
+    pos = progress.pos if progress.pos >= 0 else start + 1
+    while True:
+        key = _KEY.match(text, pos)
+        if key is None or key.end() >= len(text):
+            break
+        if key.group(1) in argument_keys(call):
+            if progress.name is not None and text[key.end()] in "{[":
+                progress.arguments = progress.shown = key.end()
+                progress.value = Nested(key.end())
+            break
+        value = decode_json_at(text, key.end())
+        if value is None:
+            break
+        after = skip_white(text, value[1])
+        if after >= len(text) or text[after] != ",":
+            break
+        if key.group(1) in call.form.name_keys and isinstance(value[0], str):
+            progress.name = value[0]
+        pos = progress.pos = after + 1
+
+
+def _after_name(call: CompiledCall, text: str, pos: int, final: bool) -> int | None:
+    """Step over what stands between name and arguments.
+
+    Where that is a header with two tokens or more (gpt-oss), the first and the last of them tell:
+    models put other things between.
+
+    Raises:
+        Invalid: Something else stands there.
+    """
+    at = pos
+    for part in call.name_closer.parts:
+        end = step(text, at, part, final)
+        if end is None:
+            return MORE
+        if end < 0:
+            break
+        at = end
+    else:
+        return at
+    tokens = TOKEN.findall("".join(call.name_closer.parts))
+    if len(tokens) >= 2:
+        found = text.find(tokens[-1], pos)
+        if found >= 0 and "\n" not in text[pos:found] and "{" not in text[pos:found]:
+            return found + len(tokens[-1])
+        if found < 0 and not final and "\n" not in text[pos:] and "{" not in text[pos:]:
+            return MORE
+    raise Invalid(NO_ARGUMENTS)
+
+
+def read_named(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
+    form = call.form
+    if progress.pos < 0:
+        read = name_end(call, text, pos, final)
+        if read is None:
+            return MORE
+        label, at = read
+        if call.id_opener.parts and text.startswith(call.id_opener.parts[0], at):
+            at += len(call.id_opener.parts[0])
+            stop = call.name_closer.parts[0] if call.name_closer.parts else "{"
+            found = text.find(stop, at)
+            if found < 0:
+                return MORE
+            progress.id = text[at:found].strip(WHITE)
+            at = found
+        after = _after_name(call, text, at, final)
+        if after is None:
+            return MORE
+        at = after
+        if form.named_by_id:
+            progress.id = label
+            indexed = _INDEXED.match(label)
+            if indexed is None:
+                raise Invalid("the call's id does not name a tool")
+            label = indexed.group(1)
+        progress.name = checked_name(call, label)
+        progress.pos = at
+    at = skip_white(text, progress.pos)
+    if at >= len(text):
+        return MORE
+    if form.values == "braces":
+        read_value = braces_value(text, at, form.quote)
+        if read_value is None:
+            return MORE
+        value, end = spelled_out(call, read_value[0]), read_value[1]
+        argument_text = None
+    elif form.values == "python" and text[at] == "{":
+        read_value = python_value(text, at)
+        if read_value is None:
+            return MORE
+        value, end = spelled_out(call, read_value[0]), read_value[1]
+        argument_text = None
+    else:
+        if text[at] not in "{[":
+            return _raw_arguments(call, text, at, final, progress)
+        nested = progress.nested
+        quick = decode_json_at(text, at) if nested is None and final else None
+        if quick is not None:
+            value, end = quick
+            if _SYMBOL.search(text, at, end):
+                value = decode_json(call.plain(text[at:end]))
+        else:
+            if nested is None:
+                nested = progress.nested = Nested(at)
+                progress.arguments = progress.shown = at
+                progress.value = Nested(at)
+            if not nested.advance(text):
+                return MORE
+            end = nested.end
+            value = decode_json(call.plain(text[at:end]))
+        argument_text = call.plain(text[at:end])
+    if not isinstance(value, dict):
+        raise Invalid("the arguments are not an object")
+    made = Call(progress.name, value, argument_text, progress.id, form=call)
+    return closed(call, text, end, final, [made])
+
+
+def _raw_arguments(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
+    """Arguments that are no object: none at all where the closer follows."""
+    end = close(call.closer, text, pos, final)
+    if end is None:
+        return MORE
+    if end >= 0 and call.closer.parts:
+        return Found([Call(progress.name, {}, "", progress.id, form=call)], end)
+    raise Invalid("the arguments are not a JSON object")

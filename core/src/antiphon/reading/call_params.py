@@ -1,0 +1,234 @@
+"""Calls that spell their arguments one after the other (XML, GLM, DSML)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.reading.call_parts import (
+    MORE,
+    NO_ARGUMENTS,
+    Call,
+    Found,
+    Progress,
+    checked_name,
+    close,
+    name_end,
+    step,
+)
+from antiphon.reading.compiled import CompiledCall, Mark
+from antiphon.reading.literals import decode_python
+from antiphon.reading.scan import WHITE, Invalid, decode_json, skip_white
+
+
+def read_params(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
+    param = call.param
+    assert param is not None  # a form of this style has one
+    if progress.pos < 0:
+        read = name_end(call, text, pos, final)
+        if read is None:
+            return MORE
+        name, at = read
+        for part in call.name_closer.parts:
+            if part.endswith(">") and text.startswith(part[:-1] + "/>", at):
+                # <invoke name="f"/>: a call without arguments may close itself.
+                return Found([Call(checked_name(call, name), {}, form=call)], at + len(part) + 1)
+            end = step(text, at, part, final)
+            if end is None:
+                return MORE
+            if end < 0:
+                raise Invalid(NO_ARGUMENTS)
+            at = end
+        progress.name = checked_name(call, name)
+        progress.pos = at
+    while True:
+        at = progress.pos
+        end = close(call.closer, text, at, final)
+        if end is None:
+            return MORE
+        if end >= 0 and call.closer.parts:
+            made = Call(
+                progress.name,
+                progress.params,
+                untyped=frozenset(progress.untyped),
+                id=progress.id,
+                form=call,
+            )
+            return Found([made], end)
+        opened = _opened(param.opener, text, at, final)
+        if opened is None:
+            return MORE
+        if opened < 0:
+            if not call.closer.parts:
+                made = Call(
+                    progress.name, progress.params, untyped=frozenset(progress.untyped), form=call
+                )
+                return Found([made], at)
+            raise Invalid("neither an argument nor the end of the call follows")
+        if not _read_param(call, text, opened, final, progress):
+            return MORE
+
+
+def _opened(mark: Mark, text: str, pos: int, final: bool) -> int | None:
+    end: int | None = pos
+    for part in mark.parts:
+        assert end is not None
+        end = step(text, end, part, final)
+        if end is None or end < 0:
+            return end
+    return end
+
+
+def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: Progress) -> bool:
+    """Read one parameter whose opener ends at `pos` into `progress`; False for more text."""
+    param, form = call.param, call.form.param
+    assert param is not None
+    assert form is not None
+    key_end = text.find(param.key_closer.core, pos)
+    if key_end < 0:
+        return False
+    key = call.plain(text[pos:key_end].strip(WHITE))
+    at = key_end + len(param.key_closer.core)
+    for part in param.key_closer.parts[1:]:
+        end = step(text, at, part, final)
+        if end is None:
+            return False
+        if end < 0:
+            raise Invalid(f"the argument {key!r} has no value")
+        at = end
+    flag = ""
+    if param.flag_closer.parts:
+        flag_end = text.find(param.flag_closer.core, at)
+        if flag_end < 0:
+            return False
+        flag = text[at:flag_end].strip(WHITE)
+        at = flag_end + len(param.flag_closer.core)
+        tail = param.flag_closer.tail
+    else:
+        tail = param.key_closer.tail
+    start = _skip_tail(text, at, tail)
+    found = _value_end(call, text, at, final, (*progress.keys(),), key)
+    if found is None:
+        return False
+    value_end, end = found
+    start = min(start, value_end)
+    value_end = _trim_lead(text, start, value_end, param.closer.lead)
+    raw = call.plain(text[start:value_end])
+    if form.quoted:
+        try:
+            progress.params[key] = python_or_json(raw)
+        except Invalid:
+            progress.params[key] = raw
+    elif param.flag_closer.parts:
+        if flag.lower() in ("true", "string", "str"):
+            progress.params[key] = raw
+        else:
+            try:
+                progress.params[key] = decode_json(raw)
+            except Invalid:
+                progress.params[key] = raw
+                progress.untyped.add(key)
+    else:
+        progress.params[key] = raw
+        progress.untyped.add(key)
+    progress.pos = end
+    return True
+
+
+def _skip_tail(text: str, pos: int, tail: str) -> int:
+    """Step over the white space that a literal has at its end, as much of it as stands there."""
+    for char in tail:
+        if pos < len(text) and text[pos] == char:
+            pos += 1
+        elif char == "\n" and text.startswith("\r\n", pos):
+            pos += 2
+        else:
+            break
+    return pos
+
+
+def _trim_lead(text: str, start: int, end: int, lead: str) -> int:
+    """Step back over the white space that a literal has at its beginning, as much as stands
+    there.
+    """
+    for char in reversed(lead):
+        if end > start and text[end - 1] == char:
+            end -= 1
+        else:
+            break
+    return end
+
+
+def _value_end(
+    call: CompiledCall, text: str, pos: int, final: bool, keys: tuple[str, ...], key: str
+) -> tuple[int, int] | None:
+    """Find where a value ends and where what follows it begins; None for more text.
+
+    That is the first closer after which another argument or the end of the call follows: a value
+    may hold the closer's text. Models leave closers out; the next argument that the tool has, or
+    the whole end of the call, then ends the value too.
+    """
+    param = call.param
+    assert param is not None
+    closer = param.closer.core
+    followers = [*param.opener.parts[:1], *call.closer.parts[:1]]
+    ends: tuple[int, int] | None = None
+    certain = len(text)
+    found = text.find(closer, pos)
+    while found >= 0:
+        end = found + len(closer)
+        at = skip_white(text, end)
+        if any(text.startswith(item, at) for item in followers):
+            ends = found, end
+            break
+        if final and at >= len(text):
+            ends = found, end
+            break
+        if not final and any(item.startswith(text[at:]) for item in followers):
+            certain = found
+            break
+        found = text.find(closer, end)
+    limit = ends[0] if ends else certain
+    missing = _missing_closer(call, text, pos, limit, final, [item for item in keys if item != key])
+    if missing is not None:
+        return missing, missing
+    if ends is not None or not final or certain < len(text):
+        return ends
+    found = text.find(closer, pos)
+    return None if found < 0 else (found, found + len(closer))
+
+
+def _missing_closer(
+    call: CompiledCall, text: str, pos: int, limit: int, final: bool, keys: list[str]
+) -> int | None:
+    """Find a line before `limit` that begins the tool's next argument or ends the call."""
+    param = call.param
+    assert param is not None
+    places: list[int] = []
+    for key in keys:
+        head = f"\n{param.opener.core}{key}{param.key_closer.core}"
+        found = text.find(head, pos - 1, limit)
+        if found >= 0:
+            places.append(found)
+    if call.boundary is not None:
+        for match in call.boundary.finditer(text, pos, limit if limit < len(text) else len(text)):
+            if limit >= len(text) and match.group(1) is not None and not final:
+                continue
+            if limit < len(text) and match.group(1) is not None:
+                continue
+            places.append(match.start())
+            break
+    return min(places) if places else None
+
+
+def python_or_json(text: str) -> Any:
+    """Return the value of text that is JSON or a Python literal.
+
+    Raises:
+        Invalid: It is neither.
+    """
+    try:
+        return decode_json(text)
+    except Invalid:
+        return decode_python(text)

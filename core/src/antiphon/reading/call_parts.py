@@ -1,0 +1,213 @@
+"""What the readers of calls have in common: a call, how far reading it has come, its name, its end."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
+from antiphon.reading.scan import WHITE, Invalid, Nested, skip_white
+
+_NO_NAME = re.compile(r"[\s<>{}\[\]\"]")
+
+
+NO_ARGUMENTS = "the call's name is not followed by its arguments"
+
+
+@dataclass
+class Call:
+    """One call as read.
+
+    Attributes:
+        name: The tool's name; None where it could not be read.
+        arguments: The arguments: a mapping, or what stood in its place.
+        text: The arguments as they stood in the text, where they stood there as one JSON value.
+        id: The call's id, where the text has one.
+        status: ``"ok"``, ``"incomplete"`` or ``"malformed"`` (and what `antiphon.reading.schema`
+            adds).
+        problem: What is wrong, as a sentence.
+        raw: The call's whole text.
+        untyped: Arguments that stood there as bare text, which a schema may type.
+        form: How it was written.
+    """
+
+    name: str | None = None
+    arguments: Any = None
+    text: str | None = None
+    id: str | None = None
+    status: str = "ok"
+    problem: str = ""
+    raw: str = ""
+    untyped: frozenset[str] = frozenset()
+    form: CompiledCall | None = None
+
+
+@dataclass
+class Found:
+    """Calls that were read, and where the last of them ends."""
+
+    calls: list[Call]
+    end: int
+
+
+@dataclass
+class Progress:
+    """What a reader keeps between two looks at a growing text.
+
+    Attributes:
+        nested: The value that is being scanned.
+        value: The arguments inside it, likewise, where they are being shown as they grow.
+        name: The tool's name, once it is known.
+        shown: Up to where the arguments' text has been shown.
+        emitted: How many characters that were, control tokens written out.
+        arguments: Where the arguments' text begins, once that is known; -1 before.
+        params: The parameters read so far.
+        pos: Where the next parameter is expected.
+        tools: The parameter schema of each tool, where the tools are known.
+    """
+
+    nested: Nested | None = None
+    value: Nested | None = None
+    name: str | None = None
+    id: str | None = None
+    shown: int = -1
+    emitted: int = 0
+    arguments: int = -1
+    params: dict[str, Any] = field(default_factory=dict)
+    untyped: set[str] = field(default_factory=set)
+    pos: int = -1
+    tools: Mapping[str, Mapping[str, Any]] | None = None
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the tool's parameters that have not been read yet, where its schema is known."""
+        schema = (self.tools or {}).get(self.name or "")
+        properties = schema.get("properties") if schema else None
+        if not isinstance(properties, Mapping):
+            return ()
+        return tuple(key for key in properties if isinstance(key, str) and key not in self.params)
+
+
+MORE = None
+"""More text is needed."""
+
+
+def step(text: str, pos: int, part: str, final: bool) -> int | None:
+    """Step over white space and `part`.
+
+    Returns:
+        Where it ends; -1 where something else stands; None where the text ends too soon to say.
+    """
+    at = skip_white(text, pos)
+    if text.startswith(part, at):
+        return at + len(part)
+    if not final and part.startswith(text[at:]):
+        return None
+    return -1
+
+
+def close(mark: Mark, text: str, pos: int, final: bool) -> int | None:
+    """Step over a closer, as `step`: its first part must be there, the others may be."""
+    if not mark.parts:
+        return pos
+    end = step(text, pos, mark.parts[0], final)
+    for part in mark.parts[1:]:
+        if end is None or end < 0:
+            return end
+        further = step(text, end, part, final)
+        if further is None:
+            return None
+        if further < 0:
+            break
+        end = further
+    return end
+
+
+def closed(call: CompiledCall, text: str, pos: int, final: bool, calls: list[Call]) -> Found | None:
+    """Finish calls whose value ends at `pos`: step over the closer.
+
+    A closer that the model left out does no harm where the text ends or another marker stands.
+    """
+    end = close(call.closer, text, pos, final)
+    if end is None:
+        return MORE
+    if end >= 0:
+        return Found(calls, end)
+    at = skip_white(text, pos)
+    if at >= len(text) or (call.stop is not None and call.stop.match(text, at)):
+        return Found(calls, pos) if final or at < len(text) else MORE
+    if not final and any(stop.startswith(text[at:]) for stop in call.stops):
+        return MORE
+    raise Invalid("the call's closing marker does not follow its arguments")
+
+
+def name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str, int] | None:
+    """Read a name: returns it and where it ends (before the separator), None for more."""
+    candidates = [*call.name_closer.parts[:1], *call.closer.parts[:1], *call.id_opener.parts[:1]]
+    tokens = TOKEN.findall("".join(call.name_closer.parts))
+    if len(tokens) >= 2:
+        candidates += [tokens[0], tokens[-1], " "]
+    if call.param is not None:
+        candidates += call.param.opener.parts[:1]
+        candidates += [part[:-1] + "/>" for part in call.name_closer.parts[:1] if part[-1:] == ">"]
+    if not call.name_closer.parts:
+        if call.form.style == "named":
+            candidates += ["{", "["]
+        elif "\n" in call.name_closer.lead:
+            candidates.append("\n")
+    at = skip_white(text, pos)
+    places = [place for part in candidates if (place := text.find(part, at)) >= 0]
+    best = min(places, default=-1)
+    line = text.find("\n", at)
+    if line >= 0 and (best < 0 or best > line):
+        # A name is one line; what ends it may stand on the next.
+        rest = text[skip_white(text, line) :]
+        if not any(rest.startswith(part) or part.startswith(rest) for part in candidates):
+            raise Invalid(NO_ARGUMENTS)
+    if best < 0:
+        return MORE
+    return text[at:best].strip(WHITE), best
+
+
+def checked_name(call: CompiledCall, name: str) -> str:
+    prefix = call.form.name_prefix
+    if prefix and name.startswith(prefix):
+        name = name[len(prefix) :]
+    if not name:
+        raise Invalid("the call has no name")
+    if _NO_NAME.search(name):
+        raise Invalid(NO_ARGUMENTS)
+    return call.plain(name)
+
+
+def spelled_out(call: CompiledCall, value: Any) -> Any:
+    """Return a value with control characters written out in its strings."""
+    if isinstance(value, str):
+        return call.plain(value)
+    if isinstance(value, list):
+        return [spelled_out(call, item) for item in value]
+    if isinstance(value, dict):
+        return {call.plain(key): spelled_out(call, item) for key, item in value.items()}
+    return value
+
+
+_NAME = re.compile(r'"([^"\\]+)"\s*:\s*"([^"\\]+)"')
+
+
+def name_of(call: CompiledCall | None, progress_name: str | None, raw: str) -> str | None:
+    """Return the name of a call that could not be read, as far as its text shows one."""
+    if call is None or call.form.style != "json":
+        return progress_name
+    for found in _NAME.finditer(raw):
+        if found.group(1) in call.form.name_keys:
+            return found.group(2)
+    return None
+
+
+def arguments_text(call: Call) -> str:
+    """Return a call's arguments as JSON text: as it stood there, or written anew."""
+    if call.text is not None:
+        return call.text
+    return json.dumps(call.arguments, ensure_ascii=False)
