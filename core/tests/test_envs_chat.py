@@ -102,6 +102,25 @@ def test_a_system_prompt_is_not_put_before_another() -> None:
     assert root["history"].prompt.to_chats() == [chat]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_keys_that_a_data_set_filled_with_none_are_not_there(mode: Any, helpers: Any) -> None:
+    """Arrow gives every message every key; a template that looks for the key must not find it."""
+    template = (
+        "{% for m in messages %}{% if 'tool_calls' in m or 'name' in m %}{{ raise_exception('no') }}"
+        "{% endif %}{% endfor %}" + helpers.CHATML
+    )
+    rows = [
+        {"role": "user", "content": "a", "tool_calls": None, "name": None},
+        {"role": "assistant", "content": "b", "tool_calls": [], "name": None},
+        {"role": "user", "content": "c", "tool_calls": None, "name": None},
+    ]
+    env = ChatEnv(input_mode=mode, tokenizer=helpers.byte_tokenizer(template))
+    root = env.reset(TensorDict({"query": [rows]}, batch_size=1))
+    if mode == "history":
+        assert root["history"].prompt.to_chats()[0][1] == {"role": "assistant", "content": "b"}
+    assert rows[0]["tool_calls"] is None
+
+
 def test_roles_and_data_key_are_the_callers() -> None:
     env = ChatEnv(system_prompt="S", system_role="developer", user_role="human", data_key="q")
     root = env.reset(TensorDict({"q": ["a"]}, batch_size=1))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
+from antiphon.chats import openai_messages, stored_message
 from antiphon.envs.base import DONE_KEYS, EnvBase
 from antiphon.envs.chat_modes import (
     STATE,
@@ -201,8 +202,12 @@ class ChatEnv(EnvBase):
             start = [{"role": self.user_role, "content": start}]
         elif isinstance(start, Mapping):
             start = [start]
-        messages = list(start)
-        own = messages[0].get("role") if messages and isinstance(messages[0], Mapping) else None
+        # Data-set rows fill keys with None, and templates look whether a key is there.
+        messages = openai_messages([stored_message(message) for message in start])
+        for message in messages:
+            if message.get("tool_calls") == []:
+                del message["tool_calls"]
+        own = messages[0]["role"] if messages else None
         if self.system_prompt is not None and own != self.system_role:
             messages.insert(0, {"role": self.system_role, "content": self.system_prompt})
         return messages
