@@ -14,8 +14,8 @@ from typing import cast
 import torch
 from torch.utils.checkpoint import checkpoint
 
-#: Elements of one chunk's logits: 32 Mi float32 are 128 MiB.
-CHUNK_ELEMENTS = 1 << 25
+#: Elements of one chunk's logits: 16 Mi float32 are 64 MiB.
+CHUNK_ELEMENTS = 1 << 24
 
 Head = Callable[[torch.Tensor], torch.Tensor]
 

@@ -54,10 +54,6 @@ IGNORED_PARAMETERS = frozenset(
 )
 
 
-# No id is negative; None would mean the model's own end tokens.
-_NEVER = [-1]
-
-
 class _Chooser(LogitsProcessor):
     """Leaves one id per row: the one that our own sampling takes."""
 
@@ -158,6 +154,8 @@ def _generate(
         )
     ids = torch.tensor(prompts, device=model.get_input_embeddings().weight.device)
     ends = sorted(stops.ends)
+    # None would mean the model's own end tokens; there is no id beyond the vocabulary.
+    never = [int(model.get_input_embeddings().weight.shape[0])]
     settings: dict[str, Any] = {name: _thaw(value) for name, value in extra.items()}
     options: dict[str, Any] = {}
     if beams > 1:
@@ -168,12 +166,12 @@ def _generate(
             "repetition_penalty": params.repetition_penalty,
             "min_new_tokens": params.min_new_tokens or None if ends else None,
             "num_return_sequences": n,
-            "eos_token_id": ends or _NEVER,
+            "eos_token_id": ends or never,
         }
     else:
         ids = ids.repeat_interleave(n, 0)
         length = ids.shape[1]
-        settings["eos_token_id"] = _NEVER
+        settings["eos_token_id"] = never
         chooser = _Chooser(params, stops, seeds, length)
         options["logits_processor"] = LogitsProcessorList([chooser])
         options["stopping_criteria"] = StoppingCriteriaList([_Ended(stops, limits, length)])

@@ -1,0 +1,135 @@
+"""What the wrapper costs over bare ``model.generate``, and batched small requests over one large batch.
+
+    python benchmarks/wrapper.py [--model embedded] [--rows 16] [--tokens 48] [--repeats 5]
+
+Greedy, every row the same number of tokens, one thread; CPU seconds of the process, so that other processes on the
+machine do not count. Medians of interleaved repeats, and their ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from antiphon import ChatHistory, History, Tokens
+from antiphon.backends import TokenBatch
+from antiphon.sampling import SamplingParams
+from antiphon.scoring import pad_rows
+from antiphon_transformers import TransformersBackend, TransformersWrapper
+from tensordict import TensorDict
+
+QUESTIONS = (
+    "Name three rivers in Africa and say where they are.",
+    "What is 17 times 23?",
+    "Tell me about the invention of the telephone, in two sentences, for a child.",
+    "Hello!",
+)
+
+
+def medians(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Median CPU seconds of each run, taken in turn."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(repeats):
+        for name, run in runs.items():
+            start = time.process_time()
+            run()
+            times[name].append(time.process_time() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    backend = TransformersBackend(options.model, device="cpu", reuse_bytes=0)
+    model, tokenizer = backend.model, backend.tokenizer
+    chats = [
+        [{"role": "user", "content": f"{QUESTIONS[i % len(QUESTIONS)]} ({i})"}]
+        for i in range(options.rows)
+    ]
+    rows = [
+        tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        for chat in chats
+    ]
+    values = {"max_new_tokens": options.tokens, "temperature": 0.0, "ignore_eos": True}
+    params = SamplingParams.from_kwargs(values)
+    wrapper = TransformersWrapper(backend, generate_kwargs=values, inplace=False)
+    in_tokens = wrapper.get_new_version(input_mode="tokens")
+    ids, mask = pad_rows(rows)
+
+    def bare() -> None:
+        with torch.no_grad():
+            model.generate(
+                ids,
+                attention_mask=mask.long(),
+                max_new_tokens=options.tokens,
+                do_sample=False,
+                eos_token_id=[backend.vocab_size],  # none
+                pad_token_id=0,
+            )
+
+    size = (len(chats),)
+
+    def histories() -> None:
+        chat = ChatHistory(prompt=History.from_chats(chats), batch_size=size)
+        wrapper(TensorDict(history=chat, batch_size=size))
+
+    def tokens() -> None:
+        mask_of = mask.bool()
+        td = TensorDict(
+            tokens=Tokens(prompt=ids, batch_size=size), attention_mask=mask_of, batch_size=size
+        )
+        in_tokens(td)
+
+    found = medians(
+        {
+            "bare model.generate": bare,
+            "backend": lambda: backend.generate(TokenBatch(rows), params),
+            "wrapper, tokens": tokens,
+            "wrapper, history": histories,
+        },
+        options.repeats,
+    )
+    reference = found["bare model.generate"]
+    print(
+        f"{options.rows} rows, {options.tokens} new tokens each, {model.num_parameters() / 1e6:.0f} M parameters"
+    )
+    for name, seconds in found.items():
+        print(f"{name:24} {seconds:8.3f} CPU s   {seconds / reference:5.2f} times bare")
+
+    small = wrapper.get_new_version(min_batch_size=32, max_batch_size=32, batching_timeout=5.0)
+    many = [[{"role": "user", "content": f"{QUESTIONS[i % 4]} ({i})"}] for i in range(32)]
+
+    def one(chat: list[dict[str, str]]) -> None:
+        history = ChatHistory(prompt=History.from_chats([chat]), batch_size=(1,))
+        small(TensorDict(history=history, batch_size=(1,)))
+
+    def large() -> None:
+        history = ChatHistory(prompt=History.from_chats(many), batch_size=(32,))
+        wrapper(TensorDict(history=history, batch_size=(32,)))
+
+    with ThreadPoolExecutor(32) as pool:
+        found = medians(
+            {"one batch of 32": large, "32 threads, batched": lambda: list(pool.map(one, many))},
+            options.repeats,
+        )
+    small.cleanup_batching()
+    reference = found["one batch of 32"]
+    for name, seconds in found.items():
+        print(f"{name:24} {seconds:8.3f} CPU s   {seconds / reference:5.2f} times one batch")
+
+
+if __name__ == "__main__":
+    main()
