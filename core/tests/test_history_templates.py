@@ -22,7 +22,7 @@ from antiphon.errors import (
     TemplateInvalid,
 )
 from antiphon.history import History, add_chat_template, remove_chat_template
-from antiphon.templating import arguments_form
+from antiphon.templating import call_form
 from container_tokenizers import CHATML, small_tokenizer
 
 CHAT = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there!"}]
@@ -203,7 +203,7 @@ def test_each_template_gets_arguments_in_its_form() -> None:
     as_json = head + "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}"
     joined = head + "{{ '' + c.function.arguments }}{% endfor %}{% endfor %}"
     printed = head + "{{ c.function.arguments }}{% endfor %}{% endfor %}"
-    assert [arguments_form(t) for t in (as_json, joined, printed)] == [
+    assert [call_form(t).arguments for t in (as_json, joined, printed)] == [
         "mapping",
         "string",
         "string",
@@ -214,6 +214,32 @@ def test_each_template_gets_arguments_in_its_form() -> None:
     )
     for template in (as_json, joined, printed):
         assert history.apply_chat_template(chat_template=template) == 'f{"x": "é"}'
+
+
+def test_a_message_that_only_calls_is_rendered_by_every_template() -> (
+    None
+):  # cases args-01, args-03
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    shown = set()
+    for message in ({"content": None}, {}, {"content": ""}):
+        for arguments in ({"x": 1}, '{"x": 1}'):
+            own = {**call, "function": {"name": "f", "arguments": arguments}}
+            chat = [
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "tool_calls": [own], **message},
+            ]
+            history = History.from_chats(chat)
+            texts = [
+                history.apply_chat_template(chat_template=template, tokenize=False)
+                for template in (
+                    "{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.arguments + '' }}"
+                    "{% endif %}{% endfor %}",
+                    "{% for m in messages %}{{ m.content + '' }}{% for c in m.tool_calls or [] %}"
+                    "{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}",
+                )
+            ]
+            shown.add(tuple(texts))
+    assert shown == {('{"x": 1}', 'a{"x": 1}')}
 
 
 # Reading back

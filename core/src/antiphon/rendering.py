@@ -251,6 +251,10 @@ def prepare(
 ) -> Source:
     """Check and trace the input of a rendering."""
     name, template = choose_template(tokenizer, chat_template, family, tools)
+    if hasattr(messages, "to_chats"):
+        from antiphon.templating import renderable
+
+        messages = renderable(messages.to_chats(), template)
     variables = _special_tokens(tokenizer)
     for key, value in template_kwargs.items():
         # Special tokens are the template's; other text that callers pass in is content.
@@ -306,8 +310,6 @@ def trace_messages(messages: Any) -> list[Any]:
     Raises:
         InvalidMessage: A message is not a mapping.
     """
-    if hasattr(messages, "to_chats"):
-        messages = messages.to_chats()
     messages = getattr(messages, "messages", messages)
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
         raise InvalidMessage(

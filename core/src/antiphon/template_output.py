@@ -11,7 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDict
 from antiphon.encoding import Encoded, chat_texts, encode_chats, pad_id
 from antiphon.errors import InvalidParameter
 from antiphon.nested import flattened, nested_like
-from antiphon.templating import Template, renderable
+from antiphon.templating import Template
 
 if TYPE_CHECKING:
     from antiphon.history import History
@@ -123,7 +123,7 @@ def _by_processor(
 ) -> Any:
     """A processor puts pictures and sound into the text and the tensors: that is its own matter."""
     result = template.tokenizer.apply_chat_template(
-        renderable(chat, "mapping"),
+        renderable(chat, template.chat_template),
         add_generation_prompt=add_generation_prompt,
         continue_final_message=continues,
         chat_template=template.chat_template,

@@ -13,7 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.errors import AntiphonError, FamilyNotFound, PluginError, RenderError
 from antiphon.families import ModelFamily
@@ -95,7 +95,7 @@ class Template:
 
     def visible(self, messages: Sequence[Message]) -> list[Message]:
         """The messages as the template is to see them."""
-        return renderable(messages, self.arguments_form if _has_calls(messages) else "mapping")
+        return renderable(messages, self.source)
 
     @functools.cached_property
     def source(self) -> str:
@@ -122,29 +122,36 @@ class Template:
                 raise type(error)(f"conversation {i}: {error}") from error
         return renderings
 
-    @functools.cached_property
-    def arguments_form(self) -> str:
-        """How the template takes call arguments: "mapping" or "string"."""
-        if self.family is not None:
-            from antiphon.registry import resolve_template_name
 
-            declared = resolve_template_name(self.family, self.tokenizer).arguments
-            if declared != "either":
-                return declared
-        return arguments_form(self.source)
+class CallForm(NamedTuple):
+    """How a template takes an assistant message that calls tools.
+
+    Attributes:
+        arguments: "mapping" or "string" (of JSON).
+        content: what stands for content where there is none: "" or None.
+    """
+
+    arguments: str
+    content: str | None
 
 
-def renderable(messages: Sequence[Message], form: str) -> list[Message]:
-    """The messages as a template is to see them; what is unchanged is shared."""
+def renderable(messages: Sequence[Message], template: str | None) -> list[Message]:
+    """The messages as a template is to see them; what is unchanged is shared.
+
+    Calls stay as they are stored where the template is not known.
+    """
+    form = call_form(template) if template is not None and _has_calls(messages) else None
     result = []
     for message in messages:
         if any(name in message for name in _OWN):
             message = {key: value for key, value in message.items() if key not in _OWN}
-        if form == "string" and message.get("tool_calls"):
-            message = {
-                **message,
-                "tool_calls": [_with_string(call) for call in message["tool_calls"]],
-            }
+        if form is not None and message.get("tool_calls"):
+            calls = message["tool_calls"]
+            if form.arguments == "string":
+                calls = [_with_string(call) for call in calls]
+            message = {**message, "tool_calls": calls}
+            if not message.get("content"):
+                message["content"] = form.content
         result.append(message)
     return result
 
@@ -177,11 +184,11 @@ def is_cut_off(messages: Sequence[Message]) -> bool:
 
 
 @functools.lru_cache(maxsize=256)
-def arguments_form(template: str) -> str:
-    """Find out by rendering one call each way whether a template takes a "mapping" or a "string".
+def call_form(template: str) -> CallForm:
+    """Find out how a template takes calls, by rendering one each way.
 
     A template that takes mappings prints them as JSON or piece by piece; one that joins strings refuses a mapping,
-    or prints it as Python does.
+    or prints it as Python does. Some print calls only where the content is a string, some only where it is None.
     """
     from antiphon.rendering import render
 
@@ -200,14 +207,13 @@ def arguments_form(template: str) -> str:
         except AntiphonError:
             return ""
 
-    # Some templates print calls only where there is no content, some only where content is a string.
     for content in ("", None):
         mapping = shown(content, {"Key": "Value"})
         if "Value" in mapping and "'Key': 'Value'" not in mapping:
-            return "mapping"
+            return CallForm("mapping", content)
         if "Value" in shown(content, '{"Key": "Value"}'):
-            return "string"
-    return "mapping"
+            return CallForm("string", content)
+    return CallForm("mapping", "")
 
 
 @functools.lru_cache(maxsize=64)
