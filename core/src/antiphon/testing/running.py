@@ -30,7 +30,8 @@ FAMILY_CHECKS: Mapping[str, str] = {
 #: The checks of a backend; each takes a `BackendSubject`.
 BACKEND_CHECKS: Mapping[str, str] = _named(
     "backend_checks",
-    "protocol echo log_probs temperature order seeds ends stops lengths context errors empty closing",
+    "protocol echo log_probs temperature scores order seeds ends stops lengths prompt_log_probs"
+    " context errors empty closing",
 )
 
 #: The checks of an environment; each takes an `EnvSubject`.

@@ -85,11 +85,16 @@ def _alphabet(pre_tokenizers: Any) -> list[str]:
     return list(pre_tokenizers.ByteLevel.alphabet())
 
 
-def special_tokens_for(family: ModelFamily, bos: str = "") -> dict[str, str]:
+def special_tokens_for(family: ModelFamily, grammar: Grammar | None = None) -> dict[str, str]:
     """Return ``bos_token``, ``eos_token`` and the rest as a family's models would have them."""
+    texts = list(family.required_tokens)
+    if grammar is not None:
+        texts += [grammar.bos, *(part for form in grammar.roles for part in _markers(form.opener))]
+    known = [found for text in texts for found in MARKER.findall(text)]
+    bos = next((text for text in known if "begin" in text and "of" in text), "<s>")
     end = family.end_tokens[0] if family.end_tokens else "</s>"
     return {
-        "bos_token": bos.strip() or "<s>",
+        "bos_token": bos,
         "eos_token": end,
         "pad_token": family.end_tokens[-1] if family.end_tokens else "<pad>",
     }
@@ -103,7 +108,7 @@ def stand_in_for(family: ModelFamily, grammar: Grammar | None) -> StandInTokeniz
         grammar: Its grammar, None where it is not known: the markers of turns become control
             tokens, those of reasoning and calls added tokens that are not special.
     """
-    own = special_tokens_for(family, "" if grammar is None else grammar.bos)
+    own = special_tokens_for(family, grammar)
     special = [*own.values(), *family.end_tokens]
     plain: list[str] = []
     if grammar is not None:

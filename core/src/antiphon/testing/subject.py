@@ -45,6 +45,7 @@ class FamilySubject:
 
             family = get_family(family)
         self.family = family
+        self.name = family.name
         self.is_stand_in = tokenizer is None
         self.extra_variables = dict(variables or {})
         self._given_tokenizer = tokenizer

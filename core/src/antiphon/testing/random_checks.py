@@ -1,0 +1,57 @@
+"""Laws on random conversations. Needs hypothesis, which finds and shrinks the counterexample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+
+from antiphon.errors import RenderError
+from antiphon.reading import read_conversation
+from antiphon.testing.results import CheckFailed, CheckSkipped, demand, same_text
+from antiphon.testing.strategies import conversations, hostile
+from antiphon.testing.subject import FamilySubject
+from antiphon.tokenizers import view
+
+_EXAMPLES = 15
+_QUICK = settings(
+    max_examples=_EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def check_random(subject: FamilySubject) -> None:
+    """Hostile content comes back from ids as it was printed, and the text is the same again."""
+    tokens = view(subject.tokenizer)
+    accepted = 0
+
+    @_QUICK
+    @given(conversations(hostile(subject.markers)))
+    def law(messages: list[Any]) -> None:
+        nonlocal accepted
+        try:
+            rendering = subject.render(messages)
+        except RenderError:
+            return
+        accepted += 1
+        ids = rendering.tokenize(subject.tokenizer).input_ids
+        same_text(tokens.decode(ids), rendering.text, "The decoded text", names=("ids", "text"))
+        read = read_conversation(ids, tokenizer=subject.tokenizer, family=subject.grammar)
+        demand(
+            len(read.messages) <= len(messages),
+            f"{len(messages)} messages come back as {len(read.messages)}: {messages!r}",
+        )
+        again = subject.render(read.messages)
+        same_text(again.text, rendering.text, "The text", names=("again", "first"))
+
+    try:
+        law()
+    except CheckFailed:
+        raise
+    except Exception as error:  # whatever a plugin's parts raise on a conversation is a fault
+        raise CheckFailed(f"a random conversation fails: {type(error).__name__}: {error}") from error
+    if not accepted:
+        raise CheckSkipped("the template refuses all random conversations")
