@@ -11,7 +11,7 @@ from tensordict import LazyStackedTensorDict, TensorDict
 from antiphon.encoding import Encoded, chat_texts, encode_chats, pad_id
 from antiphon.errors import InvalidParameter
 from antiphon.nested import flattened, nested_like
-from antiphon.templating import Template
+from antiphon.templating import Template, renderable
 
 if TYPE_CHECKING:
     from antiphon.history import History
