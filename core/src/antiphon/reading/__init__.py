@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from antiphon.reading.events import Event, Piece
 from antiphon.reading.grammar import (
     CHATML_ROLES,
     CallForm,
@@ -14,7 +15,6 @@ from antiphon.reading.grammar import (
     ToolsForm,
     chatml_role,
 )
-from antiphon.reading.machine import Event, Piece
 from antiphon.reading.reader import (
     Reading,
     parse,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -11,12 +10,10 @@ from typing import Any
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, Mark, alternation
-from antiphon.reading.grammar import Grammar, Literals, RoleForm, Slot, ToolsForm
+from antiphon.reading.grammar import Grammar, ToolsForm
 from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE, Invalid, decode_json, decode_json_at, skip_white
-
-_SHORT = 8
-"""A literal of fewer characters is no sure sign of anything."""
+from antiphon.reading.turn_forms import SHORT, TurnForm, head, slot_expression, starts_of
 
 _MAX_EXTENSIONS = 32
 """How many ends of a turn are tried where an earlier one would cut a call in two."""
@@ -39,107 +36,6 @@ class Conversation:
     prompted: bool = False
 
 
-def slot_expression(literals: Literals, groups: list[str]) -> str:
-    """Return an expression for literals with slots; the slots' fields are added to `groups`."""
-    if isinstance(literals, str):
-        return re.escape(literals)
-    parts = []
-    after_tools = False
-    for part in literals:
-        if isinstance(part, Slot):
-            groups.append(part.field)
-            parts.append("((?s:.*?))" if part.field in ("", "tools") else "([^\\n]*?)")
-            after_tools = part.field == "tools"
-        else:
-            parts.append(re.escape(part))
-            if after_tools and len(part.strip()) < _SHORT:
-                # What ends the tools is short enough to stand between two of them as well.
-                parts.append(r"(?!\s*\{)")
-            after_tools = False
-    return "".join(parts)
-
-
-def head(literals: Literals) -> str:
-    """Return the literal text before the first slot."""
-    if isinstance(literals, str):
-        return literals
-    first = literals[0] if literals else ""
-    return first if isinstance(first, str) else ""
-
-
-class _Form:
-    """A `RoleForm` with its expressions."""
-
-    def __init__(self, form: RoleForm, compiled: Compiled) -> None:
-        convert = compiled.convert
-        self.form = form
-        self.role = form.role
-        self.group_opener = convert(form.group_opener)
-        self.group_closer = convert(form.group_closer)
-        self.separator = convert(form.separator)
-        self.opener = compiled.convert_literals(form.opener)
-        self.closer = compiled.convert_literals(form.closer)
-        self.grouped = bool(form.group_opener or form.group_closer or form.separator)
-        self.fields: list[str] = []
-        self.open = re.compile(
-            re.escape(self.group_opener) + slot_expression(self.opener, self.fields)
-        )
-        self.again = re.compile(re.escape(self.separator) + slot_expression(self.opener, []))
-        self.begins = self.group_opener + head(self.opener)
-        literals = (self.opener,) if isinstance(self.opener, str) else self.opener
-        self.size = len(self.group_opener) + sum(
-            len(part) for part in literals if isinstance(part, str)
-        )
-        self.close_fields: list[str] = []
-        self.close: re.Pattern[str] | None = None
-        self.starts: tuple[str, ...] = ()
-        self.has_twin = False
-        self.has_thought = False
-
-    def ending(self, text: str, pos: int) -> re.Match[str]:
-        """Return the first end of this form's body at or after a position.
-
-        The expression is tried only where a literal stands with which an end may begin: looking
-        for a few literals is several times faster than searching for the expression.
-        """
-        assert self.close is not None
-        if not self.starts:
-            found = self.close.search(text, pos)
-            assert found is not None  # the end of the text is among the ends
-            return found
-        at = pos
-        while True:
-            best = -1
-            for start in self.starts:
-                place = (
-                    text.find(start, at) if best < 0 else text.find(start, at, best + len(start))
-                )
-                if place >= 0 and (best < 0 or place < best):
-                    best = place
-            found = self.close.match(text, best if best >= 0 else len(text))
-            if found is not None:
-                return found
-            at = best + 1
-
-
-_SHARED = 4
-"""Characters that literals must share to be looked for as one."""
-
-
-def _starts(literals: list[str]) -> tuple[str, ...]:
-    """Return a few literals with which all of the given ones begin; none if one of them is
-    empty.
-    """
-    found: list[str] = []
-    for literal in sorted(set(literals)):
-        shared = os.path.commonprefix([found[-1], literal]) if found else ""  # noqa: RUF071
-        if found and len(shared) >= min(_SHARED, len(found[-1])):
-            found[-1] = shared
-        elif literal:
-            found.append(literal)
-    return tuple(found)
-
-
 class Splitter:
     """A grammar's turns as expressions.
 
@@ -158,7 +54,7 @@ class Splitter:
         self.body = Compiled(bare, compiled.convert, compiled.symbols)
         self.bos = compiled.convert(grammar.bos)
         self.prefix = compiled.convert(grammar.prefix)
-        self.forms = [_Form(form, compiled) for form in grammar.roles]
+        self.forms = [TurnForm(form, compiled) for form in grammar.roles]
         self.tools = grammar.tools
         self.prompts = tuple(compiled.convert(text) for text in grammar.generation_prompts)
         roles = dict.fromkeys(["", *(form.role for form in self.forms)])
@@ -203,12 +99,12 @@ class Splitter:
                     if ending.strip(WHITE):
                         yield ending + opener
 
-    def _followers(self, role: str) -> list[_Form]:
+    def _followers(self, role: str) -> list[TurnForm]:
         """Return the forms that may stand after a role, longest opener first."""
         forms = [form for form in self.forms if form.form.after is None or role in form.form.after]
         return sorted(forms, key=lambda form: (len(form.begins), form.size), reverse=True)
 
-    def _close(self, form: _Form) -> re.Pattern[str]:
+    def _close(self, form: TurnForm) -> re.Pattern[str]:
         """Return the expression for the end of a form's body.
 
         A closer counts only where the opener of a turn that may follow, or the end of the text,
@@ -241,7 +137,7 @@ class Splitter:
                     options += self._other_ends(form.closer, after)
         finals = [re.escape(self.compiled.convert(final)) for final in form.form.finals]
         options = [rf"{closer}{final}\Z" for final in finals if closer or final] + options
-        options += [rf"{final}\Z" for final in finals if len(final.strip()) > _SHORT]
+        options += [rf"{final}\Z" for final in finals if len(final.strip()) > SHORT]
         for other in map(re.escape, map(self.compiled.convert, form.form.other_closers)):
             options += [rf"{other}{final}\Z" for final in finals]
             options.append(other + after)
@@ -268,7 +164,7 @@ class Splitter:
         ends += [follower.begins for follower in instead]
         if form.grouped and not head(form.closer):
             ends += [form.separator + head(form.opener), form.group_closer]
-        form.starts = _starts(ends)
+        form.starts = starts_of(ends)
         return re.compile("|".join(options))
 
     def _other_ends(self, closer: str, after: str) -> list[str]:
@@ -309,12 +205,12 @@ class Splitter:
             pos, role = self._turn(conversation, text, form, match)
         return conversation
 
-    def _open_at(self, text: str, pos: int, role: str) -> tuple[_Form, re.Match[str]] | None:
+    def _open_at(self, text: str, pos: int, role: str) -> tuple[TurnForm, re.Match[str]] | None:
         """Return the form that opens at a position: the longest opener that fits.
 
         Where forms have the same opener, the one whose closer comes first.
         """
-        best: tuple[_Form, re.Match[str]] | None = None
+        best: tuple[TurnForm, re.Match[str]] | None = None
         place = -1
         for form in self.following.get(role, self.following[""]):
             if not text.startswith(form.begins, pos):
@@ -344,7 +240,7 @@ class Splitter:
             )
 
     def _turn(
-        self, conversation: Conversation, text: str, form: _Form, match: re.Match[str]
+        self, conversation: Conversation, text: str, form: TurnForm, match: re.Match[str]
     ) -> tuple[int, str]:
         """Read a turn, or a run of messages that share one; return its end and its role."""
         while True:
@@ -382,7 +278,7 @@ class Splitter:
     def _plain_message(
         self,
         conversation: Conversation,
-        form: _Form,
+        form: TurnForm,
         role: str,
         body: str,
         fields: dict[str, str],
@@ -467,7 +363,7 @@ class Splitter:
     # Assistants
 
     def _assistant(
-        self, conversation: Conversation, text: str, form: _Form, start: int
+        self, conversation: Conversation, text: str, form: TurnForm, start: int
     ) -> tuple[int, bool]:
         first = close = form.ending(text, start)
         for _ in range(_MAX_EXTENSIONS):

@@ -7,10 +7,10 @@ Everything else (one-shot reading, streams, whole conversations) drives it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
+from antiphon.reading.bare import may_begin, read_bare
 from antiphon.reading.calls import (
     Call,
     Found,
@@ -21,39 +21,8 @@ from antiphon.reading.calls import (
     step,
 )
 from antiphon.reading.compiled import Compiled, CompiledCall
+from antiphon.reading.events import Event, Piece, PieceKind, Tools
 from antiphon.reading.scan import WHITE, Invalid, skip_white
-
-Tools = Mapping[str, Mapping[str, Any]] | None
-
-EventKind = Literal["reasoning", "content", "call", "arguments", "call_end", "end"]
-PieceKind = Literal["format", "reasoning", "content", "call", "end", "after"]
-
-_BARE_START = re.compile(r'\{\s*("|\Z)|\[\s*([{A-Za-z_]|\Z)|\Z')
-
-
-class Event(NamedTuple):
-    """Something a stream shows.
-
-    Attributes:
-        kind: ``"reasoning"`` and ``"content"``: more of it, in `text`. ``"call"``: a call began,
-            its name in `text`. ``"arguments"``: more of its arguments' JSON text. ``"call_end"``:
-            the call is over, `call` says how it went. ``"end"``: the turn's end token.
-        text: See above.
-        number: The call's number in the turn; -1 for events that are not of a call.
-        call: The call as read, for ``"call_end"``.
-    """
-
-    kind: EventKind
-    text: str = ""
-    number: int = -1
-    call: Call | None = None
-
-
-class Piece(NamedTuple):
-    """A part of the text and what it was taken for. All pieces in order are the text."""
-
-    kind: PieceKind
-    text: str
 
 
 @dataclass
@@ -404,7 +373,7 @@ class Machine:
             if at >= len(text) and not final:
                 return False
             self._bare_allowed = False
-            if _BARE_START.match(text, at) and at < len(text):
+            if may_begin(text, at):
                 self._state = "bare"
                 return True
         found = compiled.marker.search(text, pos) if compiled.marker else None
@@ -685,7 +654,7 @@ class Machine:
         """Content that may be nothing but calls without markers: known only at its end."""
         compiled = self._compiled
         text = self._text
-        read = self._read_bare(final)
+        read = read_bare(compiled, text, self._pos, final)
         if read is None:
             return False
         calls, end = read
@@ -706,63 +675,6 @@ class Machine:
             self._pos = stop.start()
         return True
 
-    def _read_bare(self, final: bool) -> tuple[list[Call], int] | None:
-        """Read calls without markers up to the end of the turn: none if there is anything else."""
-        compiled = self._compiled
-        text = self._text
-        start = skip_white(text, self._pos)
-        waiting = False
-        for form in compiled.bare:
-            calls: list[Call] = []
-            pos = start
-            try:
-                while True:
-                    found = read_call(form, text, pos, final, Progress())
-                    if found is None:
-                        if final:
-                            cut = self._bare_cut(form, text, start)
-                            if cut is not None:
-                                return cut
-                        else:
-                            waiting = True
-                        break
-                    raw = compiled.plain(text[skip_white(text, pos) : found.end])
-                    for call in found.calls:
-                        call.raw = raw
-                    calls += found.calls
-                    pos = skip_white(text, found.end)
-                    if pos >= len(text):
-                        if final:
-                            return calls, found.end
-                        waiting = True
-                        break
-                    if compiled.stop is not None and compiled.stop.match(text, pos):
-                        return calls, found.end
-                    if text[pos] in ";,":
-                        pos += 1
-                        continue
-                    if text[pos] in "{[":
-                        continue
-                    if not final and any(stop.startswith(text[pos:]) for stop in compiled.stops):
-                        waiting = True
-                    break
-            except Invalid:
-                continue
-        return None if waiting else ([], start)
-
-    def _bare_cut(self, form: CompiledCall, text: str, start: int) -> tuple[list[Call], int] | None:
-        """A call without markers that is cut off after its name: flagged, not shown as an
-        answer.
-        """
-        stop = self._compiled.stop
-        found = stop.search(text, start) if stop is not None else None
-        end = found.start() if found else len(text)
-        if not _CUT_BARE[form.form.style == "pythonic"].match(text, start, end):
-            return None
-        raw = self._compiled.plain(text[start:end])
-        call = Call(status="incomplete", problem="the call is cut off", raw=raw, form=form)
-        return [call], end
-
 
 _CALL_START = {
     "json": re.compile(r"\{"),
@@ -771,11 +683,3 @@ _CALL_START = {
     "params": re.compile(r"(?!)"),
 }
 """How a call without an opener begins inside a block."""
-
-_CUT_BARE = (
-    re.compile(
-        r'\[?\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"[^"]*"\s*,\s*"(?:parameters|arguments)"'
-    ),
-    re.compile(r"\[\s*[A-Za-z_][\w.]*\(\s*(?:[A-Za-z_]\w*\s*=|\Z)"),
-)
-"""Beginnings of a bare call that leave no doubt: JSON, Python."""

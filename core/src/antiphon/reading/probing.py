@@ -6,11 +6,11 @@ import datetime
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from os.path import commonpath
 from typing import Any
 
 from antiphon.errors import RenderError
 from antiphon.reading.grammar import Literals, Slot
+from antiphon.reading.turn_forms import shared_start
 
 Message = dict[str, Any]
 
@@ -158,7 +158,7 @@ def cut(text: str, words: Iterable[str]) -> list[str] | None:
 
 def common_prefix(texts: Sequence[str]) -> str:
     """Return the longest common beginning."""
-    return commonpath(list(texts))
+    return shared_start(list(texts))
 
 
 def common_suffix(texts: Sequence[str]) -> str:

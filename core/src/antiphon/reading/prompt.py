@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.conversation import Splitter
-from antiphon.reading.machine import Machine, Tools
+from antiphon.reading.events import Tools
+from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE
 
 _TAIL = 100_000

@@ -10,9 +10,10 @@ from antiphon.families import ModelFamily
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.conversation import Conversation, Splitter, call_dict
+from antiphon.reading.events import Event, Piece
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
-from antiphon.reading.machine import Event, Machine, Piece
+from antiphon.reading.machine import Machine
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
 from antiphon.reading.schema import coerce, index_tools, settle

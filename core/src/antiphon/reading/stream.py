@@ -7,9 +7,10 @@ from typing import Any
 
 from antiphon.families import ModelFamily
 from antiphon.reading.compiled import Compiled, compile_text
+from antiphon.reading.events import Event
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import IdStream, as_ids, token_table
-from antiphon.reading.machine import Event, Machine
+from antiphon.reading.machine import Machine
 from antiphon.reading.prompt import begin
 from antiphon.reading.reader import Reading, TextOrIds, finish, prepared
 from antiphon.reading.resolve import resolve_grammar

@@ -1,0 +1,91 @@
+"""Calls without an opening marker (Llama 3's JSON, Llama 4's lists).
+
+A turn whose whole content is such calls is a call; that is known only at its end.
+"""
+
+from __future__ import annotations
+
+import re
+
+from antiphon.reading.calls import Call, Progress, read_call
+from antiphon.reading.compiled import Compiled, CompiledCall
+from antiphon.reading.scan import Invalid, skip_white
+
+_START = re.compile(r'\{\s*("|\Z)|\[\s*([{A-Za-z_]|\Z)')
+_CUT = {
+    "json": re.compile(
+        r'\[?\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"[^"]*"\s*,\s*'
+        r'"(?:parameters|arguments)"'
+    ),
+    "pythonic": re.compile(r"\[\s*[A-Za-z_][\w.]*\(\s*(?:[A-Za-z_]\w*\s*=|\Z)"),
+}
+"""Beginnings of a call that leave no doubt."""
+
+Bare = tuple[list[Call], int]
+"""Calls and where the last of them ends; no calls where there is anything else."""
+
+
+def may_begin(text: str, pos: int) -> bool:
+    """Whether what stands at a position may go on to be a call without a marker."""
+    return pos < len(text) and _START.match(text, pos) is not None
+
+
+def read_bare(compiled: Compiled, text: str, pos: int, final: bool) -> Bare | None:
+    """Read calls without markers up to the end of the turn.
+
+    Returns:
+        See `Bare`; None where more text is needed to tell.
+    """
+    start = skip_white(text, pos)
+    waiting = False
+    for form in compiled.bare:
+        try:
+            found = _read_run(compiled, form, text, start, final)
+        except Invalid:
+            continue
+        if found is None:
+            waiting = True
+        elif found[0]:
+            return found
+    return None if waiting else ([], start)
+
+
+def _read_run(
+    compiled: Compiled, form: CompiledCall, text: str, start: int, final: bool
+) -> Bare | None:
+    """Read calls of one form that follow each other; None for more text.
+
+    Raises:
+        Invalid: The text does not go on as such a call.
+    """
+    calls: list[Call] = []
+    pos = start
+    while True:
+        found = read_call(form, text, pos, final, Progress())
+        if found is None:
+            return _cut_off(compiled, form, text, start) if final else None
+        raw = compiled.plain(text[skip_white(text, pos) : found.end])
+        for call in found.calls:
+            call.raw = raw
+        calls += found.calls
+        pos = skip_white(text, found.end)
+        if pos >= len(text):
+            return (calls, found.end) if final else None
+        if compiled.stop is not None and compiled.stop.match(text, pos):
+            return calls, found.end
+        if text[pos] in ";,":
+            pos += 1
+        elif text[pos] not in "{[":
+            if not final and any(stop.startswith(text[pos:]) for stop in compiled.stops):
+                return None
+            return [], start
+
+
+def _cut_off(compiled: Compiled, form: CompiledCall, text: str, start: int) -> Bare:
+    """A call that is cut off after its name: flagged, not shown as an answer."""
+    found = compiled.stop.search(text, start) if compiled.stop is not None else None
+    end = found.start() if found else len(text)
+    if not _CUT[form.form.style].match(text, start, end):
+        return [], start
+    raw = compiled.plain(text[start:end])
+    return [Call(status="incomplete", problem="the call is cut off", raw=raw, form=form)], end
