@@ -20,8 +20,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from antiphon.backends import Backend, Scores, TokenBatch, is_backend
-from antiphon.batching import Batcher
+from antiphon.backends import Scores, TokenBatch
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.sampling import SamplingParams
 from antiphon.templating import Template
@@ -38,17 +37,20 @@ from antiphon.wrapper_rows import (
     text_rows,
     token_rows_of,
 )
+from antiphon.wrapper_settings import (
+    key_path,
+    load_backend,
+    make_batcher,
+    sampling,
+    tokenizer_options,
+    writes_inplace,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 Mode = Literal["history", "text", "tokens"]
 _MODES = ("history", "text", "tokens")
-# What a tokenizer call would take, and what has no meaning for ragged rows.
-_TOKENIZER_OPTIONS = frozenset({"add_special_tokens", "truncation", "max_length"})
-_TOKENIZER_IGNORED = frozenset(
-    {"padding", "padding_side", "return_tensors", "return_attention_mask"}
-)
 
 
 class LLMWrapperBase(DistributionMethods, TensorDictModuleBase):
@@ -167,7 +169,7 @@ class LLMWrapper(LLMWrapperBase):
             raise InvalidParameter(
                 f"input_mode must be one of {', '.join(_MODES)}, not {input_mode!r}."
             )
-        self.backend = _backend(model, backend, tokenizer)
+        self.backend = load_backend(model, backend, tokenizer)
         own = getattr(self.backend, "model", None)
         if isinstance(own, torch.nn.Module):
             self.model = own  # so that parameters() are the model's
@@ -181,12 +183,12 @@ class LLMWrapper(LLMWrapperBase):
             bool(pad_output),
         )
         self.prefer_tokens = prefer_tokens
-        self.params, self.num_samples = self._sampling(generate_kwargs, num_samples)
-        self.tokenizer_kwargs = _tokenizer_options(tokenizer_kwargs)
+        self.params, self.num_samples = sampling(self.backend, generate_kwargs, num_samples)
+        self.tokenizer_kwargs = tokenizer_options(tokenizer_kwargs)
         self.template = Template(
             self.tokenizer, chat_template, chat_template_name, dict(template_kwargs or {})
         )
-        self.inplace = self._inplace(inplace)
+        self.inplace = writes_inplace(inplace, self.generate and self.num_samples is not None)
         self.device = None if device is None else torch.device(device)
         if layout not in (None, torch.strided, torch.jagged):
             raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
@@ -198,41 +200,11 @@ class LLMWrapper(LLMWrapperBase):
         self.input_key = input_key if input_key is not None else self._default_input_key()
         self.in_keys = [self.input_key]
         self.out_keys = self._out_keys()
-        self.batcher = self._batcher(batching, min_batch_size, max_batch_size, batching_timeout)
+        self.batcher = make_batcher(
+            self.backend, batching, min_batch_size, max_batch_size, batching_timeout
+        )
 
     # Settings
-
-    def _sampling(
-        self, given: Mapping[str, Any] | SamplingParams | None, num_samples: int | None
-    ) -> tuple[SamplingParams, int | None]:
-        if isinstance(given, SamplingParams):
-            params = given
-            named = params.num_return_sequences > 1
-        else:
-            params = SamplingParams.from_kwargs(
-                given, extras=self.backend.extra_parameters, backend=self.backend.name
-            )
-            named = params.num_return_sequences > 1
-        if num_samples is None:
-            return params, params.num_return_sequences if named else None
-        if named and params.num_return_sequences != num_samples:
-            raise InvalidParameter(
-                f"num_samples is {num_samples} and num_return_sequences {params.num_return_sequences}; "
-                "give one of them."
-            )
-        return SamplingParams.from_kwargs(
-            {"num_return_sequences": num_samples}, base=params
-        ), num_samples
-
-    def _inplace(self, inplace: bool | Literal["empty"] | None) -> bool | Literal["empty"]:
-        if inplace not in (None, True, False, "empty"):
-            raise InvalidParameter(f"inplace must be True, False or 'empty', not {inplace!r}.")
-        grows = self.generate and self.num_samples is not None
-        if inplace is True and grows:
-            raise InvalidParameter(
-                "inplace=True can't hold with num_samples, which adds a batch dimension; leave inplace out."
-            )
-        return not grows if inplace is None else inplace
 
     def _default_input_key(self) -> Key:
         own = {"history": self.history_key, "text": self.text_key, "tokens": self.tokens_key}
@@ -249,23 +221,6 @@ class LLMWrapper(LLMWrapperBase):
         if self.generate:
             keys.append(self.finish_reason_key)
         return [key for key in keys if key is not None]
-
-    def _batcher(
-        self, batching: bool | None, least: int | None, most: int | None, timeout: float
-    ) -> Batcher | None:
-        sized = least is not None or most is not None
-        if batching is False and sized:
-            raise InvalidParameter(
-                "A batch size was given and batching=False; leave one of them out."
-            )
-        if not batching and not sized:
-            return None
-        return Batcher(
-            self.backend,
-            min_batch_size=1 if least is None else least,
-            max_batch_size=most,
-            timeout=timeout,
-        )
 
     def get_new_version(self, **kwargs: Any) -> Self:
         """Return a wrapper of the same model (unless ``model`` is given) with some settings changed."""
@@ -477,7 +432,7 @@ class LLMWrapper(LLMWrapperBase):
         elif self.input_mode == "tokens":
             masks: list[Key] = [self.attention_mask_key]
             if self.masks_key is not None:
-                masks.append((*_path(self.masks_key), "all_attention_mask"))
+                masks.append((*key_path(self.masks_key), "all_attention_mask"))
             rows = token_rows_of(td, self.input_key, masks)
         else:
             rows = history_rows(td, self.input_key, part, self.template)
@@ -490,7 +445,7 @@ class LLMWrapper(LLMWrapperBase):
     def _prefer_tokens(self, td: TensorDictBase, rows: Rows) -> None:
         """Take the prompt's ids from the tensordict, and with them what is still known of each token."""
         assert self.tokens_key is not None
-        key = (*_path(self.tokens_key), "prompt")
+        key = (*key_path(self.tokens_key), "prompt")
         if td.get(key, None) is None:
             return
         given = token_rows_of(td, key, [self.attention_mask_key]).ids
@@ -504,7 +459,7 @@ class LLMWrapper(LLMWrapperBase):
 
     def _find_prompts(self, td: TensorDictBase, rows: Rows) -> None:
         """Find how much of each row is its prompt, where the tensordict has the prompts too."""
-        path = _path(self.input_key)
+        path = key_path(self.input_key)
         key = (*path[:-1], "prompt")
         if len(path) < 2 or path[-1] != "full" or td.get(key, None) is None:
             return
@@ -547,27 +502,3 @@ class LLMWrapper(LLMWrapperBase):
             jagged=self.layout == torch.jagged,
             device=self.device,
         )
-
-
-def _backend(model: Any, name: str, tokenizer: Any) -> Backend:
-    if is_backend(model):
-        backend: Backend = model
-        return backend
-    from antiphon.registry import get_backend
-
-    loaded: Backend = get_backend(name).load()(model, tokenizer=tokenizer)
-    return loaded
-
-
-def _path(key: Key) -> tuple[str, ...]:
-    return (key,) if isinstance(key, str) else tuple(key)
-
-
-def _tokenizer_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    options = dict(given or {})
-    unknown = sorted(set(options) - _TOKENIZER_OPTIONS - _TOKENIZER_IGNORED)
-    if unknown:
-        raise InvalidParameter(
-            f"{', '.join(unknown)}: not a tokenizer option here; there are {', '.join(sorted(_TOKENIZER_OPTIONS))}."
-        )
-    return {name: value for name, value in options.items() if name in _TOKENIZER_OPTIONS}
