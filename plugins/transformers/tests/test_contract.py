@@ -13,5 +13,7 @@ def make_backend() -> TransformersBackend:
 
 class TestTransformers(BackendContract):
     def make_subject(self) -> BackendSubject:
-        can = dict.fromkeys(("samples", "stops", "chosen_ends", "prompt_log_probs", "temperature"), True)
+        can = dict.fromkeys(
+            ("samples", "stops", "chosen_ends", "prompt_log_probs", "temperature"), True
+        )
         return BackendSubject(make_backend, "transformers", **can)
