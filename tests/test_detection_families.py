@@ -188,7 +188,7 @@ def test_real_tokenizer_without_template_is_known_by_its_vocabulary(folder: str)
 
     class Bare:
         name_or_path = {
-            "tokenizer-qwen3": "x/qwen3-8b-mine",
+            "tokenizer-qwen3": "x/qwen3-8b-awq",
             "tokenizer-deepseek_v3": "x/deepseek-v3",
         }.get(folder, "x/y")
         chat_template = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib.resources
+import json
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from antiphon.errors import PluginError
@@ -47,11 +49,22 @@ def _ids(pattern: str, sizes: str = "") -> tuple[str, ...]:
     return tuple(f"Qwen/{pattern.replace('*', size)}" for size in sizes.split() or [""])
 
 
+_PACKAGING = (
+    r"hf|gguf|ggml|awq|gptq|exl[23]|mlx|onnx|bnb|nf4|unsloth|dynamic|quantized|dwq|nvfp4|mxfp4|bf16|fp16|fp8(?:-kv)?"
+    r"|int[48]|[2-8]-?bits?|i?q\d\w*|w\d+a\d+|g\d+"
+)
+_OWN_WORDS = "instruct|chat|it|base|thinking|coder|vl|math|preview|next|moe|turbo|1m|2507|rm"
+_SIZE = r"\d+(?:[._]\d+)?b(?:[-_]a\d+(?:[._]\d+)?b)?|a2[._]7b"
+
+
 def _named(start: str, *, without: str = "") -> tuple[str, ...]:
-    """Return the pattern of names that begin so; another line's or task's name rules one out."""
-    others = "deepseek|hermes|openbuddy|omni|asr|aligner|captioner|tts|rerank|embed|guard|prm"
-    other = f"{others}|{without}" if without else others
-    return (rf"^(?:qwen[-_]{{1,2}})?{start}(?!.*(?:{other})).*",)
+    """Return the pattern of names that begin so and go on with sizes, Qwen's own words and marks of packaging.
+
+    Any other word makes a name a stranger's: a fine-tune may speak another format than its base.
+    """
+    other = rf"(?!.*(?:{without}))" if without else ""
+    rest = rf"(?:[-_. ]*(?:{_SIZE}|{_OWN_WORDS}|{_PACKAGING})(?![a-z0-9]))*"
+    return (rf"^(?:qwen[-_]{{1,2}})?{start}{other}{rest}$",)
 
 
 # The first three are in every ChatML vocabulary, so that Qwen 1.5 and 2 can't be told by them.
@@ -102,7 +115,7 @@ _NO_STRINGS = "String arguments are refused."
 _PYTHON_VALUES = "True, False and None are written as Python writes them."
 _HEADLESS = "Tool results that come first stand in no turn."
 
-FAMILIES = (
+_DECLARED = (
     _Early(
         name="qwen1.5",
         template=_file("qwen1.5"),
@@ -462,4 +475,13 @@ FAMILIES = (
             _HEADLESS,
         ),
     ),
+)
+
+# Public models that carry a dialect's template under a name that does not say so; tools/known_models.py.
+_KNOWN = json.loads(
+    importlib.resources.files("antiphon_qwen").joinpath("models.json").read_text("utf-8")
+)
+FAMILIES = tuple(
+    replace(family, model_ids=(*family.model_ids, *_KNOWN.get(family.name, ())))
+    for family in _DECLARED
 )
