@@ -30,8 +30,8 @@ class _Words(NamedTuple):
     pattern: re.Pattern[str]
 
 
-def shape_of(messages: Sequence[Any], template: str) -> Hashable:
-    """Return the shape of a conversation, as ``template`` may see it."""
+def shape_of(messages: Sequence[Any], template: str) -> tuple[Hashable, ...]:
+    """Return the shape of each message of a conversation, as ``template`` may see it."""
     words = _words(template)
     return tuple(_shape(message, words) for message in messages)
 

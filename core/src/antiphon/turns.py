@@ -13,18 +13,15 @@ own strings the texts contain), those nearby in order. Places are kept as distan
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import nodes
-
 from antiphon.caches import BoundedCache
-from antiphon.environment import compile_template
 from antiphon.errors import RenderError
 from antiphon.provenance import SpanTuple, traced_whole
+from antiphon.stability import shape_of
 
 if TYPE_CHECKING:
     from antiphon.rendering import Rendering, Source
@@ -94,7 +91,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     extents = _extents([(s.start, s.end, s[2:]) for s in rendering.spans], len(messages), len(text))
     finder = _Finder(source)
     context = _context_key(source)
-    shapes = [hash(_shape(message, finder.constants)) for message in messages[: assistants[-1] + 1]]
+    shapes = [hash(shape) for shape in shape_of(messages[: assistants[-1] + 1], source.template)]
     seen: set[int] = set()
     shaped = 0
     for index in assistants:
@@ -195,7 +192,6 @@ class _Finder:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.constants = _constants(source.template)
         self._prefixes: dict[tuple[int, bool], tuple[str, list[SpanTuple]] | None] = {}
 
     def prefix(self, count: int, prompt: bool) -> tuple[str, list[SpanTuple]] | None:
@@ -474,40 +470,6 @@ def _context_key(source: Source) -> Hashable:
     return hash(
         (source.template, variables, None if tools is None else len(tools), source.end_tokens)
     )
-
-
-def _shape(value: Any, constants: re.Pattern[str] | None) -> Hashable:
-    """Return what of a message a template may decide by, other than printing it."""
-    if isinstance(value, str):
-        found = frozenset(constants.findall(value)) if constants else None
-        return (bool(value), bool(value.strip()), value[:1].isspace(), value[-1:].isspace(), found)
-    if isinstance(value, dict):
-        return tuple(
-            (key, str(item) if key in ("role", "type", "name") else _shape(item, constants))
-            for key, item in value.items()
-        )
-    if isinstance(value, (list, tuple)):
-        return tuple(_shape(item, constants) for item in value)
-    return (type(value).__name__, value if isinstance(value, bool) else None)
-
-
-@functools.lru_cache(maxsize=256)
-def _constants(template: str) -> re.Pattern[str] | None:
-    """Return a pattern of the strings that the template compares text with or looks for in it."""
-    tree = compile_template(template).environment.parse(template)
-    found: set[str] = set()
-    for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
-        parts: list[Any] = []
-        if isinstance(node, nodes.Compare):
-            parts = [node.expr, *(operand.expr for operand in node.ops)]
-        elif isinstance(node, (nodes.Call, nodes.Filter, nodes.Test)):
-            parts = list(node.args)
-        for part in parts:
-            found.update(c.value for c in part.find_all(nodes.Const) if isinstance(c.value, str))
-            if isinstance(part, nodes.Const) and isinstance(part.value, str):
-                found.add(part.value)
-    words = sorted((c for c in found if c.strip() and not c.isidentifier()), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, words))) if words else None
 
 
 _places: BoundedCache[Hashable, _Place] = BoundedCache(_PLACES_KEPT)
