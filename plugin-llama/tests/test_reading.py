@@ -375,3 +375,17 @@ def test_any_split_of_a_stream_gives_the_one_shot_result(name, text, data):
         parser.feed(text[at : at + size])
         at += size
     assert parser.close() == antiphon.parse_response(text, family=name)
+
+
+def test_a_pythonic_call_of_llama_4_between_python_markers_is_read():
+    text = '<|python_start|>[f(a=1), g(b="x")]<|python_end|><|eot|>'
+    assert answer("llama4", text) == {
+        "content": "",
+        "calls": [("f", {"a": 1}, "ok"), ("g", {"b": "x"}, "ok")],
+        "complete": True,
+    }
+
+
+def test_a_result_in_parts_comes_back_in_parts():
+    messages = [user("a"), {"role": "tool", "content": [{"type": "text", "text": "t"}]}]
+    assert read("llama3.1", render("llama3.1", messages)) == messages

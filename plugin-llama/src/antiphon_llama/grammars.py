@@ -174,9 +174,8 @@ LLAMA4 = Grammar(
     bos="<|begin_of_text|>",
     end_tokens=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
     pending_tokens=("<|eom|>",),
-    content=ContentForm("<|python_start|>"),
+    content=ContentForm("<|python_start|>", "<|python_end|>"),
     calls=(
-        CallForm("json", block_opener="<|python_end|>", argument_keys=_PARAMETERS),
         CallForm("pythonic", bare=True, listed=True),
         CallForm("json", bare=True, argument_keys=_PARAMETERS),
     ),

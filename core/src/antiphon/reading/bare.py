@@ -73,6 +73,11 @@ def _read_run(
             return (calls, found.end) if final else None
         if compiled.stop is not None and compiled.stop.match(text, pos):
             return calls, found.end
+        closer = compiled.content_close.core
+        if closer and text.startswith(closer, pos):
+            return calls, found.end
+        if closer and not final and closer.startswith(text[pos:]):
+            return None
         if text[pos] in ";,":
             pos += 1
         elif text[pos] not in "{[":

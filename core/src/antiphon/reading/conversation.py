@@ -85,7 +85,7 @@ class Splitter:
         the end of the turn before.
         """
         for form in self.forms:
-            if form.role != "assistant" or not isinstance(form.opener, str):
+            if form.role != "assistant" or not isinstance(form.opener, str) or form.form.begins:
                 continue
             opener = form.group_opener + form.opener
             if opener.strip(WHITE):
@@ -301,7 +301,7 @@ class Splitter:
         if form.form.value == "json":
             try:
                 value = decode_json(content)
-                content = value if isinstance(value, str) else content
+                content = value if isinstance(value, str | list | dict) else content
             except Invalid:
                 pass
         conversation.messages.append({"role": role, "content": content, **fields})
@@ -379,7 +379,7 @@ class Splitter:
             close = further
         body = text[start : close.start()]
         unclosed = not close.group() and close.start() >= len(text)
-        if unclosed and (body in self.open_prompts):
+        if unclosed and body in self.open_prompts and (form.closer or not self.prompts):
             conversation.prompted = True
             return close.end(), True
         if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
@@ -536,13 +536,12 @@ def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict
             arguments = value if isinstance(value, dict) else arguments
         except Invalid:
             pass
-    made: dict[str, Any] = {
+    made: dict[str, Any] = {} if call.id is None else {"id": call.id}
+    made |= {
         "type": "function",
         "function": {"name": call.name, "arguments": arguments},
         "status": call.status,
     }
-    if call.id is not None:
-        made["id"] = call.id
     if exact and call.untyped:
         made["_call"] = call
     if call.status != "ok":

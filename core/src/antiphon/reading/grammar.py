@@ -91,14 +91,17 @@ class RoleForm:
         separator: What stands between two neighbours of a run. (Where only forms with the same
             role and a non-empty `group_opener` or `separator` follow each other, they share the
             turn.)
-        value: How the body is written: ``"text"`` as it is; ``"json"`` as a JSON value: a string
-            comes back as the string, anything else as its JSON text.
+        value: How the body is written: ``"text"`` as it is; ``"json"`` as a JSON value: a string,
+            a list or a mapping comes back as such, anything else as its JSON text.
         drop_empty: An empty body means that there was no such message: the template prints the
             turn anyway.
         default: Bodies that the template itself prints where the conversation has no such message
             (Qwen2.5's default system text); reading gives no message for them.
         preambles: What the template puts before the message's own text (Llama 3.1's date lines);
             the longest that fits is taken out. Slots name template arguments.
+        begins: What the body must begin with for the form to hold; it stays in the body. For turns
+            that have no opener of their own (Falcon 3's answers that only call:
+            ``"\n<tool_call>"``).
         trims: Which ends of the text the template strips of white space: "", "left", "right" or
             "both". Not needed for reading; it tells which messages the dialect can express.
         unclosed: Before this form the turn before has no closer: the opener stands in its place.
@@ -118,6 +121,7 @@ class RoleForm:
     drop_empty: bool = False
     default: tuple[str, ...] = ()
     preambles: tuple[Literals, ...] = ()
+    begins: str = ""
     trims: Literal["", "left", "right", "both"] = ""
     unclosed: bool = False
     finals: tuple[str, ...] = ()

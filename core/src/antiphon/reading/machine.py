@@ -405,6 +405,8 @@ class Machine:
             self._piece("format", text[start : found.end()])
             self._pos = found.end()
             self._state = "start"
+            # Calls without markers may stand behind the content's closer (Llama 4).
+            self._bare_allowed = bool(compiled.bare) and not self.calls
             return True
         lead = forms[0].lead
         start_lead = start

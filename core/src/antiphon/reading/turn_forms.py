@@ -53,11 +53,16 @@ class TurnForm:
         self.closer = compiled.convert_literals(form.closer)
         self.grouped = bool(form.group_opener or form.group_closer or form.separator)
         self.fields: list[str] = []
+        starts = convert(form.begins)
         self.open = re.compile(
-            re.escape(self.group_opener) + slot_expression(self.opener, self.fields)
+            re.escape(self.group_opener)
+            + slot_expression(self.opener, self.fields)
+            + (f"(?={re.escape(starts)})" if starts else "")
         )
         self.again = re.compile(re.escape(self.separator) + slot_expression(self.opener, []))
         self.begins = self.group_opener + head(self.opener)
+        if isinstance(self.opener, str):
+            self.begins += starts
         literals = (self.opener,) if isinstance(self.opener, str) else self.opener
         self.size = len(self.group_opener) + sum(
             len(part) for part in literals if isinstance(part, str)

@@ -46,6 +46,14 @@ FALCON3 = Grammar(
         RoleForm("user", "<|user|>\n", "\n"),
         RoleForm("tool", f"{_TAG}<tool_response>\n", "\n</tool_response>\n"),
         RoleForm("assistant", _TAG, "<|endoftext|>\n"),
+        # An answer that only calls has no header of its own.
+        RoleForm(
+            "assistant",
+            "",
+            "<|endoftext|>\n",
+            after=("user", "tool", "system", "assistant"),
+            begins="\n<tool_call>\n",
+        ),
     ),
     end_tokens=("<|endoftext|>",),
     calls=(
@@ -73,10 +81,6 @@ FALCON3 = Grammar(
         ),
     ),
     generation_prompts=(_TAG,),
-    notes=(
-        "An answer that only calls has no header; in a whole conversation it is read as part of "
-        "the turn before it.",
-    ),
 )
 
 _OTHER = RoleForm("other", ("<|im_start|>", Slot("role"), "\n"), "<|im_end|>\n")
