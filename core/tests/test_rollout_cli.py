@@ -120,6 +120,23 @@ def test_a_finished_output_is_not_touched_without_being_asked(
     assert output.read_bytes() != before
 
 
+def test_the_system_prompt_is_replaced_or_left_out(fake: Any, tmp_path: Path) -> None:
+    firsts = []
+    for name, prompt in (("a", "Be brief."), ("b", "")):
+        output = tmp_path / f"{name}.jsonl"
+        assert rollout(output, "--system-prompt", prompt) == 0
+        firsts.append(json.loads(read_records(output)[0]["messages"])[0])
+    assert firsts[0] == {"role": "system", "content": "Be brief."}
+    assert firsts[1]["role"] == "user"
+
+
+def test_an_environment_of_a_plugin(fake: Any, tmp_path: Path) -> None:
+    pytest.importorskip("antiphon_gsm8k", reason="antiphon-gsm8k is not installed")
+    output = tmp_path / "o.jsonl"
+    assert rollout(output, "--env", "gsm8k") == 0
+    assert "<answer>" in json.loads(read_records(output)[0]["messages"])[0]["content"]
+
+
 # Interruptions
 
 

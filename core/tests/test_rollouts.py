@@ -169,6 +169,20 @@ def test_a_problem_that_the_template_refuses_is_named_before_anything_is_sampled
     assert backend.calls == 0
 
 
+def test_a_turn_that_the_template_refuses_is_named() -> None:
+    template = (
+        "{% if messages | length > 3 %}{{ raise_exception('too many') }}{% endif %}"
+        + helpers.CHATML
+    )
+    backend = helpers.FakeBackend(
+        tokenizer=helpers.byte_tokenizer(template), answers=lambda prompt, seed: "no idea"
+    )
+    with pytest.raises(
+        InvalidData, match=r"0/0 \(row 1 of the data\) can't go on after turn 1: .*too"
+    ):
+        rolled_out(backend)
+
+
 def test_a_problem_longer_than_the_context_is_named() -> None:
     backend = helpers.FakeBackend()
     backend.max_context = 300

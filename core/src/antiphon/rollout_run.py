@@ -44,6 +44,7 @@ class RunOptions:
     env_name: str = BUILT_IN
     data: Path | None = None
     backend: str = "transformers"
+    system_prompt: str | None = None
     samples: int = 2
     limit: int | None = None
     max_turns: int = 2
@@ -112,6 +113,7 @@ def _run(
             "env": options.env_name,
             "data": _digest(json.dumps(rows, sort_keys=True, ensure_ascii=True).encode()),
             "rows": len(rows),
+            "system_prompt": task.system_prompt,
             "samples": options.samples,
             "seed": options.seed,
             "max_turns": options.max_turns,
@@ -216,17 +218,20 @@ def make_task(options: RunOptions) -> Task:
         PluginError: There is no such environment, or it has no task to roll out.
     """
     if options.env_name == BUILT_IN:
-        return WordProblems(max_turns=options.max_turns)
-    from antiphon.registry import get_env
+        task: Task = WordProblems(max_turns=options.max_turns)
+    else:
+        from antiphon.registry import get_env
 
-    factory = get_env(options.env_name).load()
-    make = getattr(factory, "make_task", None)
-    if make is None:
-        raise PluginError(
-            f"The environment {options.env_name!r} can't be rolled out from the command line: its "
-            "factory has no make_task(max_turns=...)."
-        )
-    task: Task = make(max_turns=options.max_turns)
+        factory = get_env(options.env_name).load()
+        make = getattr(factory, "make_task", None)
+        if make is None:
+            raise PluginError(
+                f"The environment {options.env_name!r} can't be rolled out from the command line: "
+                "its factory has no make_task(max_turns=...)."
+            )
+        task = make(max_turns=options.max_turns)
+    if options.system_prompt is not None:
+        task.system_prompt = options.system_prompt or None
     return task
 
 

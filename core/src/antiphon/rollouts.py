@@ -210,7 +210,8 @@ def _start(
             conversation = prompter.begin(task.start(row))
         except AntiphonError as error:
             raise InvalidData(
-                f"Row {problem + 1} of the data can't be rendered: {error}"
+                f"Row {problem + 1} of the data can't be rendered: {error} Leave the row out, or "
+                "change what conversations start with (--system-prompt)."
             ) from error
         if not _fits(conversation, backend, settings):
             raise InvalidData(
@@ -271,7 +272,13 @@ def _respond(
     trajectory.truncated = reply.truncated and not reply.terminated
     if trajectory.done:
         return
-    following = prompter.proceed(trajectory.conversation, reply.messages)
+    try:
+        following = prompter.proceed(trajectory.conversation, reply.messages)
+    except AntiphonError as error:
+        raise InvalidData(
+            f"Conversation {trajectory.name} (row {trajectory.problem + 1} of the data) can't go on "
+            f"after turn {len(trajectory.turns)}: {error}"
+        ) from error
     if not _fits(following, backend, settings):
         trajectory.truncated = True
         return

@@ -30,6 +30,10 @@ _DEFAULT_OUTPUT = "rollout.parquet"
     help="Problems as JSON lines or Parquet with 'question' and 'answer' ('... #### N').",
 )
 @click.option("--backend", default="transformers", show_default=True, help="What samples.")
+@click.option(
+    "--system-prompt",
+    help="In place of the environment's own; an empty text leaves it out.",
+)
 @click.option("-n", "--samples", default=2, show_default=True, help="Conversations per problem.")
 @click.option("--limit", type=int, help="Only the first so many problems.")
 @click.option("--max-turns", default=2, show_default=True, help="Answers per conversation at most.")
