@@ -20,6 +20,20 @@ from antiphon.environment import compile_template
 # Control tokens as they look, in the text of a template: a message's own text may begin with what a prompt ends with.
 _MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
 _VERBATIM = ("role", "type", "name")
+# What takes strings to print, or to complain, and decides nothing by them.
+_PRINTING = frozenset(
+    (
+        "join",
+        "replace",
+        "format",
+        "tojson",
+        "default",
+        "indent",
+        "get",
+        "raise_exception",
+        "strftime_now",
+    )
+)
 
 
 class _Words(NamedTuple):
@@ -46,8 +60,10 @@ def _shape(value: Any, words: _Words) -> Hashable:
             edges = tuple(
                 (text.startswith(w), text.endswith(w), stripped.startswith(w), stripped.endswith(w))
                 for w in words.inside
+                if w in text
             )
-            found = (tuple(words.pattern.findall(text)), edges)
+            plain = frozenset(w for w in words.inside if w.isidentifier() and w in text)
+            found = (plain, tuple(words.pattern.findall(text)), edges)
         return (
             text if text in words.every else None,
             bool(stripped),
@@ -65,16 +81,24 @@ def _shape(value: Any, words: _Words) -> Hashable:
     return (type(value).__name__, repr(value))
 
 
+def _called(node: nodes.Call | nodes.Filter | nodes.Test) -> str | None:
+    if not isinstance(node, nodes.Call):
+        return node.name
+    return getattr(node.node, "attr", None) or getattr(node.node, "name", None)
+
+
 @functools.lru_cache(maxsize=256)
 def _words(template: str) -> _Words:
     tree = compile_template(template).environment.parse(template)
     every = {c.value for c in tree.find_all(nodes.Const) if isinstance(c.value, str)}
-    inside = {word for word in every if word.strip() and not word.isidentifier()}
+    inside: set[str] = set()
     for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
-        # Names of roles and fields are compared with whole values; a plain word may be looked for in a text
-        # only by ``in`` or as an argument.
+        # Names of roles and fields are compared with whole values; a text is looked through by ``in``, or by what
+        # takes the string as an argument.
         if isinstance(node, nodes.Compare):
             parts = [node.expr] if any(o.op in ("in", "notin") for o in node.ops) else []
+        elif _called(node) in _PRINTING:
+            parts = []
         else:
             parts = list(node.args)
         inside.update(
@@ -85,5 +109,7 @@ def _words(template: str) -> _Words:
     for word in every:
         inside.update(_MARKER.findall(word))
     ordered = tuple(sorted((w for w in inside if w.strip()), key=lambda w: (-len(w), w)))
-    pattern = re.compile("|".join(map(re.escape, ordered)) or r"(?!)")
+    # The order of markers in a text may matter, that of plain words does not.
+    marks = "|".join(re.escape(word) for word in ordered if not word.isidentifier())
+    pattern = re.compile(marks or r"(?!)")
     return _Words(frozenset(every), ordered, pattern)

@@ -1,0 +1,116 @@
+"""A row of a data set as a conversation that a template can take.
+
+A row is a list of messages, or a mapping with the messages under one of the usual names and perhaps ``tools`` and
+``chat_template_kwargs``. Arrow gives every dict of a column the same keys and fills those that are missing with
+None, so keys whose value is None are as good as absent: in messages, calls and tool schemas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from antiphon.chats import is_message, openai_messages, row_messages, stored_message
+from antiphon.errors import InvalidMessage
+
+_TOOL_KEYS = ("tools", "functions")
+
+
+@dataclass
+class Conversation:
+    """One conversation, put right.
+
+    Attributes:
+        messages: In OpenAI form, without None.
+        tools: The row's tools, None where it has none.
+        variables: Template variables that the row brings along.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[Any] | None = None
+    variables: dict[str, Any] = field(default_factory=dict)
+
+
+def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
+    """Return the conversation in a row.
+
+    Args:
+        row: A list of messages, or a mapping that holds one (OpenAI form or ShareGPT's ``from`` and ``value``).
+        padded: Whether the row comes from Arrow, where None among a call's arguments is padding too.
+
+    Raises:
+        InvalidMessage: There are no messages, or one of them is malformed; the error names it.
+    """
+    if not isinstance(row, Mapping):
+        if isinstance(row, (str, bytes)) or not isinstance(row, Sequence):
+            raise InvalidMessage(
+                f"the row is a {type(row).__name__}, not a list of messages or an object that holds one"
+            )
+        row = {"messages": row}
+    elif is_message(row) and "role" in row:
+        raise InvalidMessage("the row is one message, not a conversation")
+    raw = row_messages(row)
+    if not raw:
+        raise InvalidMessage("the conversation is empty")
+    stored = []
+    for index, message in enumerate(raw):
+        try:
+            stored.append(stored_message(message))
+        except InvalidMessage as error:
+            raise InvalidMessage(f"message {index}: {error}") from None
+    messages = openai_messages(stored)
+    if padded:
+        for message in messages:
+            if "tool_calls" in message:
+                message["tool_calls"] = without_none(message["tool_calls"])
+    system = row.get("system")
+    if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return Conversation(messages, _tools(row), _variables(row))
+
+
+def without_none(value: Any) -> Any:
+    """Return the value without the keys of its dicts, at any depth, that hold None; lists keep theirs."""
+    if isinstance(value, Mapping):
+        return {key: without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, (list, tuple)):
+        return [without_none(item) for item in value]
+    return value
+
+
+def _tools(row: Mapping[str, Any]) -> list[Any] | None:
+    tools = next((row[key] for key in _TOOL_KEYS if row.get(key) is not None), None)
+    if tools is None:
+        return None
+    if isinstance(tools, str):
+        # Columns of one type hold tools of many forms as JSON.
+        try:
+            tools = json.loads(tools) if tools.strip() else []
+        except ValueError as error:
+            raise InvalidMessage(f"the tools are a string that is not JSON ({error})") from error
+    if not isinstance(tools, (list, tuple)):
+        raise InvalidMessage(f"the tools are a {type(tools).__name__}, not a list of schemas")
+    parsed = [_tool(number, tool) for number, tool in enumerate(tools)]
+    return parsed or None
+
+
+def _tool(number: int, tool: Any) -> Any:
+    if isinstance(tool, str):
+        try:
+            tool = json.loads(tool)
+        except ValueError as error:
+            raise InvalidMessage(f"tool {number} is a string that is not JSON ({error})") from error
+    if not isinstance(tool, Mapping):
+        raise InvalidMessage(f"tool {number} is a {type(tool).__name__}, not a schema")
+    return without_none(tool)
+
+
+def _variables(row: Mapping[str, Any]) -> dict[str, Any]:
+    variables = row.get("chat_template_kwargs")
+    if variables is None:
+        return {}
+    if not isinstance(variables, Mapping):
+        raise InvalidMessage("chat_template_kwargs is not a mapping")
+    return {str(key): value for key, value in variables.items() if value is not None}

@@ -1,0 +1,330 @@
+"""Faithful training samples for many conversations at once, with the mask that a run asks for.
+
+Each row of a data set becomes the samples of `antiphon.training_samples`: every assistant turn stands in the context
+that the model has at inference. All texts of a batch are encoded together. A row that can't be used is recorded with
+its number and the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from antiphon.data.conversations import Conversation, conversation_of
+from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, TokenizerMismatch
+from antiphon.samples import SamplePlan, plan_samples
+from antiphon.templating import Template
+from antiphon.tokenization import TokenizedRendering, pieces_to_encode
+from antiphon.tokenizers import view
+
+Long = Literal["cut-right", "cut-left", "refuse"]
+_ASSISTANTS = ("assistant", "model")
+
+
+@dataclass(frozen=True)
+class TrainOn:
+    """Which tokens are trained.
+
+    Attributes:
+        turns: ``"every-turn"`` of the assistant, or the ``"last-turn"`` of each conversation.
+        roles: Whose messages are trained. The assistant's are its turns, end token included; of other roles it is
+            the text of the message. A message of another role is trained in the first sample that shows it.
+        marked_by: A key of messages, as ``"train"``: messages where it is false or 0 are not trained.
+        messages: Only the messages with these indices; None for all.
+    """
+
+    turns: Literal["every-turn", "last-turn"] = "every-turn"
+    roles: tuple[str, ...] = ("assistant",)
+    marked_by: str | None = None
+    messages: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.turns not in ("every-turn", "last-turn"):
+            raise InvalidParameter(f"turns is 'every-turn' or 'last-turn', not {self.turns!r}.")
+        if isinstance(self.roles, str) or not self.roles:
+            raise InvalidParameter(f"roles is a tuple of role names, not {self.roles!r}.")
+
+    def chosen(self, messages: Sequence[Mapping[str, Any]]) -> set[int]:
+        """Return the indices of the messages that are trained."""
+        found = {
+            i
+            for i, message in enumerate(messages)
+            if _role(message) in self.roles
+            and (self.messages is None or i in self.messages)
+            and (self.marked_by is None or message.get(self.marked_by, True))
+        }
+        if self.turns == "last-turn":
+            last = max((i for i in found if _role(messages[i]) == "assistant"), default=-1)
+            found = {i for i in found if _role(messages[i]) != "assistant" or i == last}
+        return found
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """How conversations become samples.
+
+    Attributes:
+        chat_template: As for `antiphon.render`.
+        family: As for `antiphon.render`.
+        tools: Tools for conversations that bring none.
+        variables: Further variables of the template; those of a row win.
+        train_on: Which tokens are trained.
+        max_length: The most tokens of a sample; None for no limit.
+        long: What happens to longer ones.
+        padded: Whether None among call arguments is Arrow's padding.
+    """
+
+    chat_template: str | None = None
+    family: str | None = None
+    tools: Sequence[Any] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    train_on: TrainOn = field(default_factory=TrainOn)
+    max_length: int | None = None
+    long: Long = "cut-right"
+    padded: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_length is not None and self.max_length < 1:
+            raise InvalidParameter(f"max_length must be 1 or more, not {self.max_length}.")
+        if self.long not in ("cut-right", "cut-left", "refuse"):
+            raise InvalidParameter(
+                f"long is 'cut-right', 'cut-left' or 'refuse', not {self.long!r}."
+            )
+
+
+_DEFAULT = SampleOptions()
+
+
+class Sample(NamedTuple):
+    """One sample: ids, what of them is trained, and the message of each (-1: the template's)."""
+
+    row: int
+    number: int
+    input_ids: list[int]
+    mask: list[bool]
+    message_index: list[int]
+
+
+class Note(NamedTuple):
+    """What happened to a row other than becoming one whole sample: ``what`` is split, truncated or refused."""
+
+    row: int
+    what: Literal["split", "truncated", "refused"]
+    reason: str
+
+
+class SampleBatch(NamedTuple):
+    """The samples of some rows, and notes about those rows."""
+
+    samples: list[Sample]
+    notes: list[Note]
+
+
+class _Work(NamedTuple):
+    row: int
+    conversation: Conversation
+    plans: list[SamplePlan]
+
+
+class _Refused(AntiphonError):
+    """A row that is not used, with the reason."""
+
+
+def make_samples(
+    rows: Iterable[tuple[int, Any]],
+    tokenizer: Any,
+    options: SampleOptions = _DEFAULT,
+    *,
+    strict: bool = False,
+) -> SampleBatch:
+    """Return the samples of rows.
+
+    Args:
+        rows: Row numbers with what the rows hold (see `antiphon.data.conversations`), or with an exception that
+            reading the row raised.
+        tokenizer: The tokenizer.
+        options: How to make them.
+        strict: Raise at the first row that is refused.
+
+    Raises:
+        InvalidData: With ``strict``; names the row.
+    """
+    notes: list[Note] = []
+    work: list[_Work] = []
+
+    def refuse(row: int, error: BaseException) -> None:
+        if strict:
+            raise InvalidData(f"Row {row} is refused: {_reason(error)}.") from error
+        notes.append(Note(row, "refused", _reason(error)))
+
+    template = Template(tokenizer, options.chat_template, options.family)
+    for row, value in rows:
+        try:
+            if isinstance(value, AntiphonError):
+                raise value
+            conversation = conversation_of(value, padded=options.padded)
+            work.append(_Work(row, conversation, _plan(conversation, template, options)))
+        except AntiphonError as error:
+            refuse(row, error)
+    _encode_ahead([plan for item in work for plan in item.plans], tokenizer)
+    samples: list[Sample] = []
+    for item in work:
+        try:
+            made, told = _finish(item, options)
+        except AntiphonError as error:
+            refuse(item.row, error)
+        else:
+            samples += made
+            notes += told
+    notes.sort(key=lambda note: note.row)
+    return SampleBatch(samples, notes)
+
+
+def _plan(
+    conversation: Conversation, template: Template, options: SampleOptions
+) -> list[SamplePlan]:
+    from antiphon.rendering import prepare
+
+    tools = conversation.tools if conversation.tools is not None else options.tools
+    # A dialect is looked up once for the batch.
+    given = options.chat_template if template.family is None else template.source
+    source = prepare(
+        template.visible(conversation.messages),
+        template.tokenizer,
+        chat_template=given,
+        tools=tools,
+        template_kwargs={**options.variables, **conversation.variables},
+    )
+    return plan_samples(source, template.tokenizer)
+
+
+def _encode_ahead(plans: Sequence[SamplePlan], tokenizer: Any) -> None:
+    """Encode the texts of a batch together; what can't be encoded is found again, alone, with its row."""
+    tokens = view(tokenizer)
+    if tokens.cuts_at_controls and not tokens.inner_mark:
+        try:
+            tokens.entries(
+                [piece for plan in plans for piece in pieces_to_encode(plan.rendering, tokens)]
+            )
+        except TokenizerMismatch:
+            return
+
+
+def _finish(item: _Work, options: SampleOptions) -> tuple[list[Sample], list[Note]]:
+    messages = item.conversation.messages
+    chosen = options.train_on.chosen(messages)
+    if not chosen:
+        raise _Refused("no message of it is to be trained")
+    shown: set[int] = set()
+    whole = []
+    for plan in item.plans:
+        tokenized = _encode(plan, messages, chosen)
+        mask = list(tokenized.assistant_mask)
+        index = tokenized.message_index
+        others = {i for i in chosen if _role(messages[i]) != "assistant"} - shown
+        if others:
+            mask = [m or i in others for m, i in zip(mask, index, strict=True)]
+            shown |= others.intersection(index)
+        _leave_out_ends(mask, index, messages)
+        if any(mask):
+            whole.append((tokenized.input_ids, mask, index))
+    if not whole:
+        raise _Refused(
+            "the template shows nothing of the messages that are to be trained"
+            if len(item.plans) == 1
+            else "no sample of it holds a message that is to be trained"
+        )
+    notes: list[Note] = []
+    if len(whole) > 1:
+        notes.append(Note(item.row, "split", _why_split(item.plans)))
+    samples = []
+    cut = False
+    for ids, mask, index in whole:
+        kept = _kept(len(ids), options)
+        cut = cut or kept.stop - kept.start < len(ids)
+        if any(mask[kept]):
+            samples.append(Sample(item.row, len(samples), ids[kept], mask[kept], index[kept]))
+    if not samples:
+        raise _Refused(f"nothing that is to be trained lies within max_length {options.max_length}")
+    if cut:
+        notes.append(Note(item.row, "truncated", f"longer than max_length {options.max_length}"))
+    return samples, notes
+
+
+def _encode(
+    plan: SamplePlan, messages: Sequence[Mapping[str, Any]], chosen: set[int]
+) -> TokenizedRendering:
+    only = None if plan.messages <= chosen else plan.messages & chosen
+    sampled = [i for i in plan.messages if messages[i].get("token_ids") is not None]
+    if not sampled:
+        return plan.encode(only)
+    return _with_sampled_ids(plan, messages, only)
+
+
+def _with_sampled_ids(
+    plan: SamplePlan, messages: Sequence[Mapping[str, Any]], only: frozenset[int] | None
+) -> TokenizedRendering:
+    """Put the ids that a backend sampled into their turns: sampled text is never encoded again."""
+    from antiphon.extension import compose, split_sampled
+
+    _, sampled = split_sampled(messages[: len(plan.rendering.messages)], 0)
+    composed = compose(plan.rendering, sampled)
+    if (
+        composed.breaks
+        or not plan.follows_template
+        or {turn.message for turn in plan.rendering.turns} != set(plan.messages)
+    ):
+        where = composed.breaks[0].message if composed.breaks else max(plan.messages)
+        raise _Refused(f"the template rewrites message {where}, whose ids were sampled")
+    if only is None:
+        return composed
+    return replace(
+        composed,
+        _mask=[
+            m and i in only for m, i in zip(composed._mask, composed.message_index, strict=True)
+        ],
+    )
+
+
+def _leave_out_ends(
+    mask: list[bool], index: Sequence[int], messages: Sequence[Mapping[str, Any]]
+) -> None:
+    """An answer that was cut off (``is_complete`` False) did not write the end token behind it."""
+    for message, value in enumerate(messages):
+        if value.get("is_complete") is False and message in index:
+            place = len(index) - 1 - list(reversed(index)).index(message) + 1
+            while place < len(mask) and mask[place] and index[place] == -1:
+                mask[place] = False
+                place += 1
+
+
+def _kept(size: int, options: SampleOptions) -> slice:
+    """Return which tokens of a sample are kept."""
+    limit = options.max_length
+    if limit is None or size <= limit:
+        return slice(0, size)
+    if options.long == "refuse":
+        raise _Refused(f"a sample of {size} tokens is longer than max_length {limit}")
+    return slice(0, limit) if options.long == "cut-right" else slice(size - limit, size)
+
+
+def _why_split(plans: Sequence[SamplePlan]) -> str:
+    """Say which message the template prints otherwise once the conversation goes on."""
+    one, other = plans[0], plans[1]
+    size = min(len(one.text), len(other.text))
+    first = next((i for i in range(size) if one.text[i] != other.text[i]), size)
+    spans = other.rendering.spans if other.follows_template else one.rendering.spans
+    message = next((span.message for span in spans if span.end > first), None)
+    if message is None:
+        return "the template rewrites what came before"
+    return f"the template prints message {message} otherwise once the conversation goes on"
+
+
+def _role(message: Mapping[str, Any]) -> str:
+    role = str(message.get("role"))
+    return "assistant" if role in _ASSISTANTS else role
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".")
