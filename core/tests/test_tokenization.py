@@ -259,6 +259,46 @@ def test_threads_share_a_tokenizer() -> None:  # case bat-04
     assert found == expected
 
 
+def test_a_forked_process_goes_on_with_its_caches() -> None:
+    import multiprocessing
+
+    own = tokenizer("qwen3")
+    messages = [USER, {"role": "assistant", "content": "yo"}]
+    here = antiphon.render(messages, own).tokenize().input_ids
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def child() -> None:
+        more = [*messages, {"role": "user", "content": "something new in the child"}]
+        sender.send(
+            (
+                antiphon.render(messages, own).tokenize().input_ids,
+                len(antiphon.render(more, own).tokenize()),
+            )
+        )
+
+    process = context.Process(target=child)
+    process.start()
+    assert receiver.poll(60)
+    there, longer = receiver.recv()
+    process.join()
+    assert there == here
+    assert longer > len(here)
+
+
+def test_a_processor_is_taken_for_its_tokenizer() -> None:
+    class Processor:
+        def __init__(self, inner: Any) -> None:
+            self.tokenizer = inner
+            self.chat_template = inner.chat_template
+
+    own = tokenizer("gemma3")
+    assert (
+        antiphon.render([USER], Processor(own)).tokenize().input_ids
+        == antiphon.render([USER], own).tokenize().input_ids
+    )
+
+
 def test_batches_are_what_single_renderings_are() -> None:
     own = tokenizer("qwen3")
     conversations = [

@@ -398,7 +398,12 @@ def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, Any]:
-    tokens = getattr(tokenizer, "special_tokens_map", None) or {}
+    inner = getattr(tokenizer, "tokenizer", None)  # of a processor
+    tokens = (
+        getattr(tokenizer, "special_tokens_map", None)
+        or getattr(inner, "special_tokens_map", None)
+        or {}
+    )
     return {
         key: str(value)
         for key, value in tokens.items()

@@ -273,6 +273,8 @@ def view(tokenizer: Any) -> TokenizerView:
     Raises:
         TokenizerMismatch: This is no tokenizer.
     """
+    if not hasattr(tokenizer, "encode") and hasattr(tokenizer, "tokenizer"):
+        tokenizer = tokenizer.tokenizer  # a processor, which puts media around its tokenizer
     if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "decode"):
         raise TokenizerMismatch(
             f"{type(tokenizer).__name__} is no tokenizer (it has no encode and decode); pass a tokenizer."
