@@ -468,3 +468,23 @@ def test_a_model_that_cannot_be_split_is_scored_by_its_own_forward(models_by_nam
 def test_a_model_that_ignores_positions_is_not_packed(models_by_name):
     backend = TransformersBackend(models_by_name("mamba"))
     assert not backend.forward.packs
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft's own
+def test_an_adapter_of_peft_is_sampled_from_scored_and_trained():
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(build("llama"), config)
+    backend = TransformersBackend(model)
+    assert backend.forward.splits
+    made = backend.generate(TokenBatch(PROMPTS), PARAMS)
+    rows = [prompt + ids for prompt, ids in zip(PROMPTS, made.ids, strict=True)]
+    for row, prompt, sampled in zip(rows, PROMPTS, made.log_probs, strict=True):
+        right = model(torch.tensor([row])).logits[0, :-1].log_softmax(-1)
+        right = right.gather(1, torch.tensor(row[1:])[:, None])[len(prompt) - 1 :, 0]
+        torch.testing.assert_close(sampled, right.detach(), atol=1e-4, rtol=0)
+    scores = backend.score(TokenBatch(rows), requires_grad=True)
+    sum(row[1:].sum() for row in scores.log_probs).backward()
+    trained = [p for n, p in model.named_parameters() if "lora" in n]
+    assert trained
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)

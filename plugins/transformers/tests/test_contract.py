@@ -13,7 +13,5 @@ def make_backend() -> TransformersBackend:
 
 class TestTransformers(BackendContract):
     def make_subject(self) -> BackendSubject:
-        can = dict.fromkeys(
-            ("samples", "stops", "chosen_ends", "prompt_log_probs", "temperature"), True
-        )
-        return BackendSubject(make_backend, "transformers", **can)
+        flags = ("samples", "stops", "chosen_ends", "prompt_log_probs", "temperature")
+        return BackendSubject(make_backend, "transformers", **dict.fromkeys(flags, True))

@@ -6,11 +6,10 @@ import copy
 
 import pytest
 import torch
-from tiny_models import REQUIRED
-
 from antiphon.backends import TokenBatch
 from antiphon.sampling import SamplingParams
 from antiphon_transformers.backend import TransformersBackend
+from tiny_models import REQUIRED
 
 pytestmark = [
     pytest.mark.gpu,

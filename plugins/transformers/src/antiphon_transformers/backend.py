@@ -366,13 +366,14 @@ def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:
     way changes elements everywhere.
     """
     parameters = list(model.parameters())
+    picked: dict[torch.device, list[torch.Tensor]] = {}
     with torch.no_grad():
-        picked = [
-            p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float().cpu()
-            for p in parameters
-            if p.numel()
-        ]
-    return tuple(p._version for p in parameters), torch.cat(picked)
+        for p in parameters:
+            few = p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float()
+            picked.setdefault(p.device, []).append(few)
+        # One copy per device: each is a wait for the device.
+        values = [torch.cat(parts).cpu() for parts in picked.values()]
+    return tuple(p._version for p in parameters), torch.cat(values)
 
 
 def _same(
