@@ -9,7 +9,14 @@ from typing import Any, Literal
 
 from antiphon.errors import AntiphonError, InvalidParameter
 from antiphon.rendering import Rendering, render
-from antiphon.tokenization import Piece, TokenizedRendering, pieces_to_encode, tokenize
+from antiphon.tokenization import (
+    Piece,
+    TokenizedRendering,
+    assemble,
+    pieces_to_encode,
+    plan,
+    tokenize,
+)
 from antiphon.tokenizers import view
 
 Side = Literal["left", "right"]
@@ -60,9 +67,16 @@ def render_batch(
                 if len(missing) >= _CHUNK:
                     pending.append(pool.submit(tokens.entries, missing))
                     missing = []
+        tokens.entries(missing)
         for future in pending:
             future.result()
-    result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
+    if pipelined:
+        result = [
+            assemble(item, plan(item, tokens), tokens, allow_control_tokens=allow_control_tokens)
+            for item in renderings
+        ]
+    else:
+        result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
     if max_length is not None:
         result = [truncate(item, max_length, side=truncation_side) for item in result]
     return result
