@@ -14,7 +14,7 @@ import torch
 
 from antiphon.backends import Backend, Generation, TokenBatch, is_backend
 from antiphon.errors import AntiphonError, BackendError, InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.sampling import LogProbConvention, SamplingParams
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail
 
 _NEW = 12  # tokens per answer
@@ -138,7 +138,8 @@ def check_temperature(subject: BackendSubject) -> None:
     """Log-probs follow the convention that was asked for: raw, or at the temperature."""
     if not subject.temperature:
         raise CheckSkipped("the contract does not say temperature=True")
-    for convention, divisor in (("raw", 1.0), ("temperature", 0.5)):
+    conventions: tuple[tuple[LogProbConvention, float], ...] = (("raw", 1.0), ("temperature", 0.5))
+    for convention, divisor in conventions:
         params = replace(_HOT, temperature=0.5, log_prob_convention=convention)
         _compare_with_scores(subject, params, divisor)
 
@@ -153,9 +154,7 @@ def _compare_with_scores(
     scores = subject.backend.score(
         TokenBatch(rows), starts=[len(prompt) for prompt in prompts], temperature=temperature
     )
-    for index, (reported, scored) in enumerate(
-        zip(made.log_probs, scores.log_probs, strict=True)
-    ):
+    for index, (reported, scored) in enumerate(zip(made.log_probs, scores.log_probs, strict=True)):
         with problems.case(f"row {index}"):
             demand(
                 reported.shape == scored.shape == (len(made.ids[index]),),
@@ -189,7 +188,11 @@ def check_scores(subject: BackendSubject) -> None:
             (alone,) = backend.score(TokenBatch([row])).log_probs
             demand(_near(alone[1:], whole[1:], subject.tolerance), "alone and together differ")
             demand(
-                _near(parts.log_probs[index].nan_to_num(), whole[starts[index] :].nan_to_num(), subject.tolerance),
+                _near(
+                    parts.log_probs[index].nan_to_num(),
+                    whole[starts[index] :].nan_to_num(),
+                    subject.tolerance,
+                ),
                 f"what starts={starts[index]} gives is not the end of the whole",
             )
             demand(

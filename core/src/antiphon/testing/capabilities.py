@@ -74,9 +74,7 @@ def observe(subject: FamilySubject) -> Capabilities:
         ),
         tool_results=_prints(_shown(subject, calls, tools=[_TOOL]), 2, "sunny"),
         reasoning=_prints(_shown(subject, [_ASKED, _THOUGHT]), 1, "thought"),
-        kept_reasoning=_prints(
-            _shown(subject, [_ASKED, _THOUGHT, _ASKED, _THOUGHT]), 1, "thought"
-        ),
+        kept_reasoning=_prints(_shown(subject, [_ASKED, _THOUGHT, _ASKED, _THOUGHT]), 1, "thought"),
         parts=_prints(
             _shown(subject, [{"role": "user", "content": [{"type": "text", "text": "piece"}]}]),
             0,
@@ -125,5 +123,3 @@ def _prints(rendering: Rendering | None, index: int, word: str, *, whole: bool =
         and (not whole or rendering.text[span.start : span.end] == word)
         for span in rendering.spans
     )
-
-

@@ -31,7 +31,8 @@ def answer_history(root: TensorDictBase, answers: Sequence[str]) -> TensorDictBa
     prompt: Any = root["history"].prompt
     said = History.from_chats([[{"role": "assistant", "content": text}] for text in answers])
     full = prompt.extend(said, inplace=False, dim=-1)
-    return root.set("history", ChatHistory(prompt=prompt, full=full, batch_size=root.batch_size))
+    answered: Any = ChatHistory(prompt=prompt, full=full, batch_size=root.batch_size)
+    return root.set("history", answered)
 
 
 @dataclass
@@ -138,7 +139,9 @@ def check_isolation(subject: EnvSubject) -> None:
         changed = [text if i == index else "something else" for i, text in enumerate(answers)]
         with problems.case(f"row {index}, others answer otherwise"):
             other = subject.step(rows, changed)[1]
-            _same(_row(other["next"], index), _row(together[1]["next"], index), "with others changed")
+            _same(
+                _row(other["next"], index), _row(together[1]["next"], index), "with others changed"
+            )
         if subject.takes_rows:
             with problems.case(f"row {index} in a used environment"):
                 subject.step(rows, changed, env)
@@ -203,18 +206,17 @@ def check_closing(subject: EnvSubject) -> None:
 
 
 def _prompt_keys(root: TensorDictBase) -> tuple[str, ...]:
-    return tuple(str(key) for key in root.keys() if key != "_reset")
+    return tuple(str(key) for key in list(root.keys()) if key != "_reset")
 
 
-def _row(
-    data: TensorDictBase, index: int, keys: Sequence[str] | None = None
-) -> dict[str, Any]:
+def _row(data: TensorDictBase, index: int, keys: Sequence[str] | None = None) -> dict[str, Any]:
     """Return a row's entries as plain data."""
-    wanted = [str(key) for key in data.keys()] if keys is None else keys
+    present = list(data.keys())
+    wanted = [str(key) for key in present] if keys is None else keys
     return {
         key: _plain(data.get(key))[index]
         for key in wanted
-        if key in data.keys() and key not in ("next", "_reset")
+        if key in present and key not in ("next", "_reset")
     }
 
 

@@ -160,8 +160,9 @@ def check_parity(subject: FamilySubject) -> None:
     for number, official in enumerate(subject.official):
         for case in subject.cases:
             for prompt in (False, True):
-                name = case.id + ("+prompt" if prompt else "") + (f"#{number}" if number else "")
-                with problems.case(name):
+                what = "The text" + (" with a generation prompt" if prompt else "")
+                what += f" (official template {number})" if number else ""
+                with problems.case(case.id):
                     ours = subject.rendering(case, prompt=prompt)
                     theirs = _official_text(subject, official, case, prompt)
                     if ours is None or theirs is None:
@@ -170,13 +171,11 @@ def check_parity(subject: FamilySubject) -> None:
                             f"{'ours' if ours is None else 'the official one'} refuses it, the other not",
                         )
                     else:
-                        same_text(ours.text, theirs, "The text", names=("ours", "official"))
+                        same_text(ours.text, theirs, what, names=("ours", "official"))
     problems.settle()
 
 
-def _official_text(
-    subject: FamilySubject, official: str, case: Case, prompt: bool
-) -> str | None:
+def _official_text(subject: FamilySubject, official: str, case: Case, prompt: bool) -> str | None:
     """Render as transformers does, by transformers itself where it is installed."""
     variables = {
         **dict(getattr(subject.tokenizer, "special_tokens_map", None) or {}),
@@ -197,13 +196,13 @@ def _official_text(
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        texts, _ = render_jinja_template(
+        texts = render_jinja_template(
             [case.messages],
             tools=case.tools,
             chat_template=official,
             add_generation_prompt=prompt,
             **variables,
-        )
+        )[0]
     except Exception:  # a template may raise anything, and then it refuses
         return None
     return str(texts[0])
@@ -296,7 +295,9 @@ def _is_asking(text: str, prompt: str, bare: str) -> bool:
         return True
     asked = prompt.removeprefix(bare)
     header = asked.split("<think>")[0].removesuffix("</think>")
-    return bool(header) and text.startswith(prompt[: len(prompt) - len(asked)] + header.rstrip("\n"))
+    return bool(header) and text.startswith(
+        prompt[: len(prompt) - len(asked)] + header.rstrip("\n")
+    )
 
 
 def check_generation_tags(subject: FamilySubject) -> None:
@@ -305,8 +306,7 @@ def check_generation_tags(subject: FamilySubject) -> None:
         raise CheckSkipped("the template has no generation tags")
     marked = _TAG.sub(
         lambda tag: (
-            f"{{%{tag[1]} if true %}}{{{{ '{_CLOSE if tag[2] else _OPEN}' }}}}"
-            f"{{% endif {tag[3]}%}}"
+            f"{{%{tag[1]} if true %}}{{{{ '{_CLOSE if tag[2] else _OPEN}' }}}}{{% endif {tag[3]}%}}"
         ),
         subject.template,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -67,7 +69,7 @@ def check_render_again(subject: FamilySubject) -> None:
             rendering = subject.rendering(case, prompt=prompt)
             if rendering is None:
                 continue
-            with problems.case(case.id + ("+prompt" if prompt and not case.prompt else "")):
+            with problems.case(case.id):
                 if not _is_ambiguous(subject, case):
                     _render_again(subject, case, rendering, rendering.text)
                 ids = rendering.tokenize(subject.tokenizer).input_ids
@@ -82,11 +84,31 @@ def _render_again(subject: FamilySubject, case: Case, first: Rendering, given: A
     kind = "text" if isinstance(given, str) else "ids"
     try:
         again = subject.render(
-            read.messages, prompt=read.prompted, tools=case.tools, **case.variables
+            without_verdicts(read.messages),
+            prompt=read.prompted,
+            tools=case.tools,
+            **case.variables,
         )
     except RenderError as error:
         fail(f"what was read from its {kind} is refused: {error}")
     same_text(again.text, first.text, f"What was read from its {kind}", names=("again", "first"))
+
+
+def without_verdicts(messages: list[Message]) -> list[Message]:
+    """Return messages without what reading says of their calls: some templates print calls whole."""
+    aside = ("status", "problem", "raw")
+    return [
+        {
+            **message,
+            "tool_calls": [
+                {key: value for key, value in call.items() if key not in aside}
+                for call in message["tool_calls"]
+            ],
+        }
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
 
 
 def check_responses(subject: FamilySubject) -> None:
@@ -94,9 +116,7 @@ def check_responses(subject: FamilySubject) -> None:
     problems = Problems("Look at the grammar's reasoning, content and calls, and its end tokens.")
     for case, index, prompt, turn, rendering in _answers(subject):
         with problems.case(case.id):
-            reading = read_response(
-                turn, prompt=prompt, family=subject.grammar, tools=case.tools
-            )
+            reading = read_response(turn, prompt=prompt, family=subject.grammar, tools=case.tools)
             same_text(unparse(reading), turn, "What was read", names=("pieces", "turn"))
             found = reading.message
             # White space that the template prints inside the turn is the model's to write.
@@ -111,7 +131,9 @@ def check_responses(subject: FamilySubject) -> None:
                     turn[:cut], prompt=prompt, family=subject.grammar, tools=case.tools
                 )
                 same_text(unparse(part), turn[:cut], "What was cut", names=("pieces", "text"))
-                demand(not part.message["is_complete"], f"cut to {turn[:cut]!r} it counts as complete")
+                demand(
+                    not part.message["is_complete"], f"cut to {turn[:cut]!r} it counts as complete"
+                )
     problems.settle(at_least=1)
 
 
@@ -172,7 +194,7 @@ def _cut(text: str, splits: list[int] | None) -> Iterator[str]:
         yield from text
         return
     places = [0, *sorted(splits), len(text)]
-    for start, end in zip(places, places[1:], strict=False):
+    for start, end in pairwise(places):
         yield text[start:end]
 
 
@@ -243,7 +265,7 @@ def _compare_message(
     """Compare one message; ``padded`` allows white space that the template puts around content."""
     calls = [_call(call) for call in message.get("tool_calls") or ()]
     read = [_call(call) for call in found.get("tool_calls") or ()]
-    if not _printed(rendering, index, ("tool_calls",)):
+    if not _printed(rendering, index, ("tool_calls",))[0]:
         calls = []
     demand(read == calls, f"the calls of message {index} are {calls} and are read as {read}")
     for call in found.get("tool_calls") or ():
@@ -256,28 +278,32 @@ def _compare_message(
     thought = _text_of(next((message[key] for key in REASONING_FIELDS if message.get(key)), ""))
     if not thought and reasoning and _is_split(original, reasoning, content):
         return
-    shown = _printed(rendering, index, ("content",))
+    shown, between = _printed(rendering, index, ("content",))
     if message.get("content") is None and content == "None":
         return  # the template printed that word
     demand(
-        content in (shown, original if shown else "")
-        or (padded and shown in content and content.strip() == shown.strip()),
+        content in (shown, between, original if shown else "")
+        or (padded and between in content and content.strip() == between.strip()),
         f"the content of message {index} ({message['role']}) was printed as {shown!r} and is read as"
         f" {content!r}",
     )
-    shown = _printed(rendering, index, REASONING_FIELDS)
+    shown, between = _printed(rendering, index, REASONING_FIELDS)
     demand(
-        reasoning in (shown, thought if shown else ""),
+        reasoning in (shown, between, thought if shown else ""),
         f"the reasoning of message {index} was printed as {shown!r} and is read as {reasoning!r}",
     )
 
 
-def _printed(rendering: Rendering, index: int, fields: tuple[str, ...]) -> str:
-    return "".join(
-        rendering.text[s.start : s.end]
-        for s in rendering.spans
-        if s.message == index and s.field and s.field[0] in fields
-    )
+def _printed(rendering: Rendering, index: int, fields: tuple[str, ...]) -> tuple[str, str]:
+    """Return what was printed of a field: its own characters, and all from the first to the last.
+
+    The second differs where a template changes characters within.
+    """
+    spans = [s for s in rendering.spans if s.message == index and s.field and s.field[0] in fields]
+    if not spans:
+        return "", ""
+    own = "".join(rendering.text[s.start : s.end] for s in spans)
+    return own, rendering.text[spans[0].start : spans[-1].end]
 
 
 def _is_split(original: str, reasoning: str, content: str) -> bool:
@@ -296,10 +322,8 @@ def _call(call: Message) -> tuple[str, Any]:
     function = call.get("function", call)
     arguments = function["arguments"]
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(ValueError):
             arguments = json.loads(arguments)
-        except ValueError:
-            pass
     return function["name"], arguments
 
 

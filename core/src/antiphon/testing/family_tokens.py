@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from antiphon.batch import render_batch
 from antiphon.rendering import Rendering
 from antiphon.samples import training_samples
@@ -24,7 +26,11 @@ def check_control_tokens(subject: FamilySubject) -> None:
         f"the tokenizer has no control token {usual!r}, so no model of it can end a turn so; look at"
         " end_tokens of the descriptor.",
     )
-    missing = [token for token in subject.family.required_tokens if token not in subject.tokenizer.get_vocab()]
+    missing = [
+        token
+        for token in subject.family.required_tokens
+        if token not in subject.tokenizer.get_vocab()
+    ]
     demand(not missing, f"the tokenizer lacks the required tokens {missing}.")
 
 
@@ -96,7 +102,11 @@ def check_samples(subject: FamilySubject) -> None:
     for case in subject.cases:
         whole = subject.rendering(case, prompt=False)
         answers = [i for i, m in enumerate(case.messages) if m["role"] == "assistant"]
-        if whole is None or not answers:
+        if whole is None or any(
+            subject.rendering(case, i + 1, prompt=False) is None for i in answers
+        ):
+            continue
+        if not answers:
             continue
         with problems.case(case.id):
             samples = training_samples(
@@ -131,7 +141,7 @@ def check_samples(subject: FamilySubject) -> None:
 def _touch(rendering: Rendering) -> bool:
     """Whether turns follow each other directly, so that their masks are one run."""
     turns = rendering.turns
-    return any(a.end == b.start for a, b in zip(turns, turns[1:], strict=False))
+    return any(a.end == b.start for a, b in pairwise(turns))
 
 
 def _runs(mask: list[bool]) -> list[int]:
@@ -168,9 +178,7 @@ def check_hostile(subject: FamilySubject) -> None:
     problems.settle(at_least=1)
 
 
-def _controls(
-    rendering: Rendering, subject: FamilySubject, controls: frozenset[int]
-) -> list[int]:
+def _controls(rendering: Rendering, subject: FamilySubject, controls: frozenset[int]) -> list[int]:
     ids = rendering.tokenize(subject.tokenizer).input_ids
     return [token for token in ids if token in controls]
 

@@ -36,7 +36,7 @@ class CheckFailed(AssertionError):
         return str(self.args[0])
 
 
-class CheckSkipped(Exception):  # noqa: N818 (it is no error)
+class CheckSkipped(Exception):
     """A check does not apply; the message says why."""
 
 
@@ -82,7 +82,7 @@ class Problems:
         lines += [f"  {problem.where}: {problem.text}" for problem in self.found[:_SHOWN]]
         rest = [problem.where for problem in self.found[_SHOWN:]]
         if rest:
-            lines.append(f"  and {len(rest)} more: {', '.join(rest)}")
+            lines.append(f"  and {len(rest)} more: {', '.join(dict.fromkeys(rest))}")
         return "\n".join(lines)
 
 

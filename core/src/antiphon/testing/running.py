@@ -140,9 +140,7 @@ def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
     notes = list(family.notes)
     if subject.is_stand_in:
         notes.append("No tokenizer was given: a stand-in of bytes took its place.")
-    return Report(
-        family.name, "family", _versions(family.name), results, tuple(notes), facts
-    )
+    return Report(family.name, "family", _versions(family.name), results, tuple(notes), facts)
 
 
 def check_backend(subject: Any, *, only: Iterable[str] | None = None) -> Report:

@@ -80,6 +80,11 @@ class StandInTokenizer:
         """Return the tokens and their ids."""
         return dict(self.backend_tokenizer.get_vocab(with_added_tokens=True))
 
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the control tokens and their ids."""
+        added = self.backend_tokenizer.get_added_tokens_decoder()
+        return {token.content: index for index, token in added.items()}
+
 
 def _alphabet(pre_tokenizers: Any) -> list[str]:
     return list(pre_tokenizers.ByteLevel.alphabet())
@@ -89,7 +94,11 @@ def special_tokens_for(family: ModelFamily, grammar: Grammar | None = None) -> d
     """Return ``bos_token``, ``eos_token`` and the rest as a family's models would have them."""
     texts = list(family.required_tokens)
     if grammar is not None:
-        texts += [grammar.bos, *(part for form in grammar.roles for part in _markers(form.opener))]
+        texts += [
+            grammar.bos,
+            grammar.prefix,
+            *(part for form in grammar.roles for part in _markers(form.opener)),
+        ]
     known = [found for text in texts for found in MARKER.findall(text)]
     bos = next((text for text in known if "begin" in text and "of" in text), "<s>")
     end = family.end_tokens[0] if family.end_tokens else "</s>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -38,7 +39,7 @@ _NAMES = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 def texts(*, markers: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
     """Texts; with ``markers`` also such that spell out control tokens."""
     pieces = st.sampled_from((*_FRAGMENTS, *markers))
-    letters = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=6)
+    letters = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=6)
     return st.lists(st.one_of(pieces, letters), max_size=5).map("".join)
 
 
@@ -59,7 +60,8 @@ def arguments() -> st.SearchStrategy[dict[str, Any]]:
         st.none(), st.booleans(), st.integers(-(10**6), 10**6), plain_texts(), texts()
     )
     values = st.recursive(
-        leaves, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=2),
+        leaves,
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_NAMES, inner, max_size=2),
         max_leaves=4,
     )
     return st.dictionaries(_NAMES, values, max_size=3)
@@ -71,16 +73,22 @@ def messages(role: str, contents: st.SearchStrategy[str]) -> st.SearchStrategy[M
 
 
 def conversations(
-    contents: st.SearchStrategy[str] | None = None, *, system: bool = False
+    contents: st.SearchStrategy[str] | None = None,
+    answers: st.SearchStrategy[str] | None = None,
+    *,
+    system: bool = False,
 ) -> st.SearchStrategy[list[Message]]:
     """Conversations that alternate between user and assistant.
 
     Args:
         contents: What messages say; plain texts by default.
+        answers: What the assistant says, where that is something else.
         system: Whether some begin with a system message.
     """
     said = plain_texts() if contents is None else contents
-    pair = st.tuples(messages("user", said), messages("assistant", said))
+    pair = st.tuples(
+        messages("user", said), messages("assistant", said if answers is None else answers)
+    )
     pairs = st.lists(pair, min_size=1, max_size=3)
 
     def joined(parts: tuple[list[Message], list[tuple[Message, Message]]]) -> list[Message]:
@@ -97,6 +105,6 @@ def splits(text: str) -> st.SearchStrategy[list[str]]:
 
     def cut(at: list[int]) -> list[str]:
         edges = [0, *at, len(text)]
-        return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+        return [text[a:b] for a, b in pairwise(edges)]
 
     return places.map(cut)

