@@ -5,8 +5,7 @@ Names are loaded on first use (PEP 562): ``import antiphon`` imports neither tor
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from antiphon.lazy import lazy_exports
 
 # Each name's module: the one place that says where a public name lives.
 _EXPORTS = {
@@ -51,15 +50,4 @@ _EXPORTS = {
 
 __all__ = sorted(_EXPORTS)  # noqa: PLE0605
 
-
-def __getattr__(name: str) -> Any:
-    module = _EXPORTS.get(name)
-    if module is None:
-        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from antiphon.errors import PluginError
@@ -72,12 +72,12 @@ class ModelFamily:
 
 
 @dataclass(frozen=True)
-class BackendSpec:
-    """A backend: what generates and scores.
+class FactorySpec:
+    """Something that a plugin can build.
 
     Attributes:
-        name: The backend's name, for example ``"transformers"``.
-        factory: ``"module:attribute"`` of a callable ``(model, **options) -> Backend``.
+        name: Its name, unique among its kind over all plugins.
+        factory: ``"module:attribute"`` of a callable that builds it.
         summary: One line for listings.
         requires: Distributions that must be installed to use it.
     """
@@ -93,17 +93,13 @@ class BackendSpec:
 
 
 @dataclass(frozen=True)
-class EnvSpec:
-    """An environment: ``factory`` is ``"module:attribute"`` of a callable that builds it."""
+class BackendSpec(FactorySpec):
+    """A backend, which generates and scores: ``factory`` names a callable ``(model, **options) -> Backend``."""
 
-    name: str
-    factory: str
-    summary: str = ""
-    requires: tuple[str, ...] = field(default=())
 
-    def load(self) -> Callable[..., Any]:
-        """Return the factory."""
-        return cast("Callable[..., Any]", load_object(self.factory))
+@dataclass(frozen=True)
+class EnvSpec(FactorySpec):
+    """An environment: ``factory`` names a callable that builds it."""
 
 
 def load_object(path: str) -> object:

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
 
-from antiphon.families import load_object
-
-
-@dataclass(frozen=True)
-class TransformSpec:
-    """A transform: ``factory`` is ``"module:attribute"`` of a callable that builds it."""
-
-    name: str
-    factory: str
-    summary: str = ""
-    requires: tuple[str, ...] = ()
-
-    def load(self) -> Callable[..., Any]:
-        """Return the factory."""
-        return cast("Callable[..., Any]", load_object(self.factory))
+from antiphon.families import FactorySpec
 
 
 @dataclass(frozen=True)
-class RewardSpec:
-    """A reward: ``factory`` is ``"module:attribute"`` of a callable that scores an answer."""
+class TransformSpec(FactorySpec):
+    """A transform: ``factory`` names a callable that builds it."""
 
-    name: str
-    factory: str
-    summary: str = ""
-    requires: tuple[str, ...] = ()
 
-    def load(self) -> Callable[..., Any]:
-        """Return the factory."""
-        return cast("Callable[..., Any]", load_object(self.factory))
+@dataclass(frozen=True)
+class RewardSpec(FactorySpec):
+    """A reward: ``factory`` names a callable that scores an answer."""
