@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any
 
 from antiphon.errors import AntiphonError
@@ -134,13 +134,24 @@ def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
         facts["capabilities"] = f"unknown: {type(error).__name__}: {error}"
     if not family.grammar:
         try:
-            facts["inferred"] = asdict(subject.grammar)
+            facts["inferred"] = _told(subject.grammar)
         except AntiphonError as error:
             facts["inferred"] = str(error)
     notes = list(family.notes)
     if subject.is_stand_in:
         notes.append("No tokenizer was given: a stand-in of bytes took its place.")
     return Report(family.name, "family", _versions(family.name), results, tuple(notes), facts)
+
+
+def _told(value: Any) -> Any:
+    """Return plain data of a dataclass without the fields that have their default."""
+    if is_dataclass(value):
+        return {
+            each.name: _told(getattr(value, each.name))
+            for each in fields(value)
+            if getattr(value, each.name) != each.default
+        }
+    return [_told(item) for item in value] if isinstance(value, tuple) else value
 
 
 def check_backend(subject: Any, *, only: Iterable[str] | None = None) -> Report:
