@@ -1,4 +1,4 @@
-"""`antiphon tokenize` against transformers' apply_chat_template with masks in `datasets.map`: the same work, by the wall.
+"""`antiphon tokenize` against apply_chat_template with masks in `datasets.map`: the same work, by the wall.
 
     python benchmarks/tokenizing.py TOKENIZER_FOLDER [--rows 8192] [--workers 2]
 
@@ -25,7 +25,7 @@ TEMPLATE = (
     "{%- for message in messages %}{%- if message.role == 'assistant' %}{{- '<|im_start|>assistant\n' }}"
     "{%- generation %}{{- message.content + '<|im_end|>' }}{%- endgeneration %}{{- '\n' }}"
     "{%- else %}{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{%- endif %}"
-    "{%- endfor %}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
 )
 
 
@@ -74,14 +74,12 @@ def check(folder: Path, tokenizer_folder: str) -> int:
     """Compare ids and masks, and return the number of tokens."""
     import pyarrow.parquet as pq
 
-    ours = pq.read_table(folder / "ours").sort_by("row").select(["input_ids", "assistant_masks"])
-    other = pq.read_table(folder / "reference.parquet")
+    columns = ["input_ids", "attention_mask", "assistant_masks", "labels"]
+    ours = pq.read_table(folder / "ours").sort_by("row").select(columns)
+    other = pq.read_table(folder / "reference.parquet").select(columns)
     tokens = 0
     for mine, theirs in zip(ours.to_pylist(), other.to_pylist(), strict=True):
-        # A sample ends with the last turn, the template with a line break.
-        ids, mask = theirs["input_ids"][:-1], theirs["assistant_masks"][:-1]
-        assert mine["input_ids"][: len(ids)] == ids, "the ids differ"
-        assert mine["assistant_masks"][: len(mask)] == mask, "the masks differ"
+        assert mine == theirs, "ids or masks differ"
         tokens += len(mine["input_ids"])
     return tokens
 

@@ -47,30 +47,29 @@ class _Words(NamedTuple):
 def shape_of(messages: Sequence[Any], template: str) -> tuple[Hashable, ...]:
     """Return the shape of each message of a conversation, as ``template`` may see it."""
     words = _words(template)
-    return tuple(_shape(message, words) for message in messages)
+    texts = [value for message in messages for value in message.values() if isinstance(value, str)]
+    whole = "\n".join(texts)
+    # Most texts hold none of the template's words, and are looked through together.
+    loud = any(map(whole.__contains__, words.inside))
+    return tuple(
+        tuple(
+            (
+                key,
+                "".join((item,))
+                if key in _VERBATIM and isinstance(item, str)
+                else _text(item, words, loud)
+                if isinstance(item, str)
+                else _shape(item, words),
+            )
+            for key, item in message.items()
+        )
+        for message in messages
+    )
 
 
 def _shape(value: Any, words: _Words) -> Hashable:
     if isinstance(value, str):
-        text = "".join((value,))  # a plain string: its methods are the quick ones
-        head, tail = len(text) - len(text.lstrip()), len(text.rstrip())
-        stripped = text[head:tail]
-        found: Hashable = None
-        if any(map(text.__contains__, words.inside)):
-            edges = tuple(
-                (text.startswith(w), text.endswith(w), stripped.startswith(w), stripped.endswith(w))
-                for w in words.inside
-                if w in text
-            )
-            plain = frozenset(w for w in words.inside if w.isidentifier() and w in text)
-            found = (plain, tuple(words.pattern.findall(text)), edges)
-        return (
-            text if text in words.every else None,
-            bool(stripped),
-            text[:head],
-            text[tail:],
-            found,
-        )
+        return _text(value, words, True)
     if isinstance(value, dict):
         return tuple(
             (key, str(item) if key in _VERBATIM else _shape(item, words))
@@ -81,10 +80,32 @@ def _shape(value: Any, words: _Words) -> Hashable:
     return (type(value).__name__, repr(value))
 
 
-def _called(node: nodes.Call | nodes.Filter | nodes.Test) -> str | None:
+def _text(value: str, words: _Words, loud: bool) -> Hashable:
+    text = "".join((value,))  # a plain string: its methods are the quick ones
+    stripped = text.strip()
+    found: Hashable = None
+    if loud:
+        inside = [word for word in words.inside if word in text]
+        if inside:
+            edges = tuple(
+                (text.startswith(w), text.endswith(w), stripped.startswith(w), stripped.endswith(w))
+                for w in inside
+            )
+            plain = frozenset(word for word in inside if word.isidentifier())
+            found = (plain, tuple(words.pattern.findall(text)), edges)
+    if len(stripped) == len(text):
+        edge = None
+    else:
+        head = len(text) - len(text.lstrip())
+        edge = (text[:head], text[head + len(stripped) :])
+    return (text if text in words.every else None, bool(stripped), edge, found)
+
+
+def _called(node: nodes.Call | nodes.Filter | nodes.Test) -> str:
+    """Return the name of a filter, a test, a function or a method."""
     if not isinstance(node, nodes.Call):
         return node.name
-    return getattr(node.node, "attr", None) or getattr(node.node, "name", None)
+    return str(getattr(node.node, "attr", "") or getattr(node.node, "name", ""))
 
 
 @functools.lru_cache(maxsize=256)
@@ -92,15 +113,14 @@ def _words(template: str) -> _Words:
     tree = compile_template(template).environment.parse(template)
     every = {c.value for c in tree.find_all(nodes.Const) if isinstance(c.value, str)}
     inside: set[str] = set()
+    parts: list[Any] = []
     for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
         # Names of roles and fields are compared with whole values; a text is looked through by ``in``, or by what
         # takes the string as an argument.
         if isinstance(node, nodes.Compare):
             parts = [node.expr] if any(o.op in ("in", "notin") for o in node.ops) else []
-        elif _called(node) in _PRINTING:
-            parts = []
-        else:
-            parts = list(node.args)
+        elif isinstance(node, (nodes.Call, nodes.Filter, nodes.Test)):
+            parts = [] if _called(node) in _PRINTING else list(node.args)
         inside.update(
             p.value for p in parts if isinstance(p, nodes.Const) and isinstance(p.value, str)
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from antiphon.rendering import Rendering
     from antiphon.turns import Turn
 
-_HEAD = 48  # characters behind a header that are encoded with it
+_HEAD = 24  # characters behind a header that are encoded with it
 _OWN_WORDS = frozenset({"content", *REASONING_FIELDS})
 
 

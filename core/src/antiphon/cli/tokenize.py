@@ -168,7 +168,7 @@ class _Bar:
             return self
         console = Console(stderr=True)
         if console.is_terminal:
-            columns = (*Progress.get_default_columns(), "{task.fields[told]}")
+            columns: tuple[Any, ...] = (*Progress.get_default_columns(), "{task.fields[told]}")
             self._bar = Progress(*columns, console=console)
             self._bar.start()
             self._task = self._bar.add_task("Tokenising", total=self._total, told="")

@@ -7,6 +7,7 @@ a few blocks are under way at any time, so memory does not grow with the input.
 from __future__ import annotations
 
 import functools
+import gc
 import multiprocessing
 import os
 from collections import deque
@@ -146,10 +147,9 @@ def tokenize_dataset(
     options = replace(options, padded=source.padded)
     job = TokenizeJob(folder, tokenizer, options, strict, plugins=get_host().inventory())
     totals = Totals()
-    # The other processes start while this one loads the tokenizer.
     pool = _Here() if workers == 1 else _Pool(workers, job)
     try:
-        manifest = _manifest(source, load_tokenizer(tokenizer), options, shard_rows)
+        manifest = _manifest(source, pool.describe(job), options, shard_rows)
         job = replace(job, run=digest(repr(sorted(manifest["fingerprints"].items()))))
         open_output(folder, manifest, resume=resume, overwrite=overwrite)
         for block, told in _shards(source, job, pool, shard_rows):
@@ -178,15 +178,14 @@ def load_tokenizer(tokenizer: Any) -> Any:
 
 
 def _manifest(
-    source: RowSource, tokenizer: Any, options: SampleOptions, shard_rows: int
+    source: RowSource, described: Mapping[str, str], options: SampleOptions, shard_rows: int
 ) -> dict[str, Any]:
     from antiphon.plugins import get_host
 
     settings = {**asdict(options), "shard_rows": shard_rows}
-    settings["tools"] = None if options.tools is None else list(options.tools)
     fingerprints = {
-        "template": template_fingerprint(tokenizer, options.chat_template, options.family),
-        "tokenizer": tokenizer_fingerprint(tokenizer),
+        "template": described["template"],
+        "tokenizer": described["tokenizer"],
         "plugins": get_host().fingerprint(),
         "input": source.identity,
         "options": digest(repr(settings)),
@@ -194,9 +193,20 @@ def _manifest(
     return {
         "antiphon_tokenize": FORMAT,
         "input": source.name,
-        "tokenizer": str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__),
+        "tokenizer": described["name"],
         "fingerprints": fingerprints,
         "settings": {key: repr(value) for key, value in settings.items() if value is not None},
+    }
+
+
+def _described(tokenizer: Any, options: SampleOptions) -> dict[str, str]:
+    """Return the fingerprints that need the tokenizer at hand."""
+    return {
+        "name": str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__),
+        "template": template_fingerprint(
+            tokenizer, options.chat_template, options.family, options.tools
+        ),
+        "tokenizer": tokenizer_fingerprint(tokenizer),
     }
 
 
@@ -238,7 +248,7 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
         OutputError: It can't be written; the error names the rows.
     """
     path = shard_path(job.output, block.number)
-    about = {"antiphon_tokenize": FORMAT, "run": job.run, "first": block.first, "rows": block.count}
+    about = {"antiphon_tokenize": FORMAT, "run": job.run, "first": block.first, "rows": block.size}
     at = block.first
 
     def batches() -> Iterator[Any]:
@@ -260,7 +270,7 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
 
 
 def _rows(block: Block) -> str:
-    return f"{block.first} to {block.first + block.count - 1}"
+    return f"{block.first} to {block.first + block.size - 1}"
 
 
 def _notes(output: Path, shards: int) -> Iterator[dict[str, Any]]:
@@ -285,6 +295,9 @@ class _Here:
             future.set_exception(error)
         return future
 
+    def describe(self, job: TokenizeJob) -> dict[str, str]:
+        return _described(_loaded(job), job.options)
+
     def close(self, *, wait: bool) -> None:
         """Nothing is left to close."""
 
@@ -305,7 +318,14 @@ class _Pool:
         self._pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_begin, initargs=(job, threads)
         )
-        self._pool.submit(os.getpid)  # the first task starts the processes
+
+    def describe(self, job: TokenizeJob) -> dict[str, str]:
+        # Asked of a worker, so that this process need not load what they have loaded already.
+        try:
+            return self._pool.submit(_describe, job.options).result()
+        except BrokenProcessPool:
+            # An initializer failed; here the same thing fails with its reason.
+            return _described(load_tokenizer(job.tokenizer), job.options)
 
     def submit(self, job: TokenizeJob, block: Block) -> Future[dict[str, Any]]:
         # The tokenizer is with the workers already.
@@ -335,7 +355,13 @@ def _begin(job: TokenizeJob, threads: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = threads
     get_host().check_same(job.plugins)
     _of_worker[:] = [load_tokenizer(job.tokenizer)]
+    # What is imported and loaded by now stays: collecting garbage need not walk it again and again.
+    gc.freeze()
 
 
 def _make(job: TokenizeJob, block: Block) -> dict[str, Any]:
     return make_shard(job, _of_worker[0], block)
+
+
+def _describe(options: SampleOptions) -> dict[str, str]:
+    return _described(_of_worker[0], options)

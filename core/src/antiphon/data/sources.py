@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
     number: int
     first: int
-    count: int
+    size: int
     kind: Literal["lines", "values", "arrow"]
     payload: Any
     weight: int
@@ -140,13 +140,8 @@ def open_rows(name: str | Path, *, split: str = "train", config: str | None = No
 
 def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
     """Return a source of rows that are at hand, or of an iterable that can be walked more than once."""
-    return RowSource(
-        name,
-        "",
-        False,
-        len(values) if hasattr(values, "__len__") else None,
-        lambda n: _lists(values, n),
-    )
+    total = len(values) if isinstance(values, Sized) else None
+    return RowSource(name, "", False, total, lambda rows: _lists(values, rows))
 
 
 def from_dataset(dataset: Any, name: str | None = None) -> RowSource:

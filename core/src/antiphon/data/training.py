@@ -42,8 +42,8 @@ class TrainOn:
     def __post_init__(self) -> None:
         if self.turns not in ("every-turn", "last-turn"):
             raise InvalidParameter(f"turns is 'every-turn' or 'last-turn', not {self.turns!r}.")
-        if isinstance(self.roles, str) or not self.roles:
-            raise InvalidParameter(f"roles is a tuple of role names, not {self.roles!r}.")
+        if not self.roles:
+            raise InvalidParameter("roles names no role; name those whose messages are trained.")
 
     def chosen(self, messages: Sequence[Mapping[str, Any]]) -> set[int]:
         """Return the indices of the messages that are trained."""
@@ -238,7 +238,7 @@ def _finish(item: _Work, options: SampleOptions) -> tuple[list[Sample], list[Not
     notes: list[Note] = []
     if len(whole) > 1:
         notes.append(Note(item.row, "split", _why_split(item.plans)))
-    samples = []
+    samples: list[Sample] = []
     cut = False
     for ids, mask, index in whole:
         kept = _kept(len(ids), options)

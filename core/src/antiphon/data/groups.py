@@ -1,0 +1,141 @@
+"""A group: several answers to one prompt, whose ids are stored once."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from antiphon.errors import InvalidData, InvalidParameter
+
+
+class Branch(NamedTuple):
+    """What one member of a group adds to the prompt: ids, whether each was sampled, log-probs (None: unknown)."""
+
+    ids: array[int]
+    sampled: array[int]
+    log_probs: array[float] | None
+
+
+@dataclass
+class PromptGroup:
+    """Answers to one prompt.
+
+    Attributes:
+        prompt: The ids that all have in common.
+        branches: What each adds.
+    """
+
+    prompt: array[int]
+    branches: list[Branch] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, prompt_ids: Iterable[int]) -> PromptGroup:
+        """Return a group without answers."""
+        return cls(array("i", prompt_ids))
+
+    @classmethod
+    def from_rows(
+        cls, rows: Sequence[Sequence[int]], masks: Sequence[Sequence[bool]]
+    ) -> PromptGroup:
+        """Take whole rows apart: the prompt is what all begin with and none has sampled.
+
+        Args:
+            rows: The ids of each member, prompt included.
+            masks: Which of them were sampled.
+
+        Raises:
+            InvalidData: A row and its mask differ in length, or there is no row.
+        """
+        if not rows or len(rows) != len(masks):
+            raise InvalidData(
+                f"A group needs a mask for each row; it got {len(rows)} and {len(masks)}."
+            )
+        for number, (row, mask) in enumerate(zip(rows, masks, strict=True)):
+            if len(row) != len(mask):
+                raise InvalidData(f"Row {number} has {len(row)} ids and a mask of {len(mask)}.")
+        common = len(os.path.commonprefix([list(row) for row in rows]))
+        common = min([common, *(list(m).index(True) for m in masks if True in m)])
+        group = cls.of(rows[0][:common])
+        for row, mask in zip(rows, masks, strict=True):
+            group.add(row[common:], sampled=mask[common:])
+        return group
+
+    def add(
+        self,
+        ids: Iterable[int],
+        *,
+        sampled: Sequence[bool] | None = None,
+        log_probs: Sequence[float] | None = None,
+    ) -> None:
+        """Add an answer.
+
+        Args:
+            ids: What follows the prompt.
+            sampled: Which of them were sampled; None for all.
+            log_probs: One for each id.
+
+        Raises:
+            InvalidData: The lengths differ.
+        """
+        own = array("i", ids)
+        for name, values in (("sampled", sampled), ("log_probs", log_probs)):
+            if values is not None and len(values) != len(own):
+                raise InvalidData(
+                    f"Answer {len(self.branches)} has {len(own)} ids and {len(values)} {name}."
+                )
+        mask = array("b", [1] * len(own) if sampled is None else map(bool, sampled))
+        self.branches.append(
+            Branch(own, mask, None if log_probs is None else array("f", log_probs))
+        )
+
+    def __len__(self) -> int:
+        return len(self.branches)
+
+    @property
+    def stored(self) -> int:
+        """How many ids are stored."""
+        return len(self.prompt) + sum(len(branch.ids) for branch in self.branches)
+
+    def rows(self) -> Iterator[tuple[list[int], list[bool]]]:
+        """Yield the whole ids and the mask of each member."""
+        for branch in self.branches:
+            yield (
+                [*self.prompt, *branch.ids],
+                [False] * len(self.prompt) + [bool(value) for value in branch.sampled],
+            )
+
+    def padded(
+        self, pad_id: int, *, side: Literal["left", "right"] = "right"
+    ) -> dict[str, list[list[Any]]]:
+        """Return rows of equal length: ``input_ids``, ``attention_mask``, ``assistant_mask`` and ``log_probs``.
+
+        ``log_probs`` is NaN where none is known, and absent where no member has any.
+        """
+        if side not in ("left", "right"):
+            raise InvalidParameter(f"The side is 'left' or 'right', not {side!r}.")
+        width = max((len(branch.ids) for branch in self.branches), default=0) + len(self.prompt)
+
+        def pad(values: list[Any], filler: Any) -> list[Any]:
+            fill = [filler] * (width - len(values))
+            return [*fill, *values] if side == "left" else [*values, *fill]
+
+        whole = list(self.rows())
+        result: dict[str, list[list[Any]]] = {
+            "input_ids": [pad(ids, pad_id) for ids, _ in whole],
+            "attention_mask": [pad([1] * len(ids), 0) for ids, _ in whole],
+            "assistant_mask": [pad(mask, False) for _, mask in whole],
+        }
+        if any(branch.log_probs is not None for branch in self.branches):
+            unknown = float("nan")
+            result["log_probs"] = [
+                pad(
+                    [unknown] * len(self.prompt)
+                    + list(branch.log_probs or [unknown] * len(branch.ids)),
+                    unknown,
+                )
+                for branch in self.branches
+            ]
+        return result
