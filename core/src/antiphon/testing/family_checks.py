@@ -107,6 +107,11 @@ def check_arguments(subject: FamilySubject) -> None:
     """Call arguments are taken in the form that the descriptor says, and both where it says either."""
     form = subject.family.arguments
     if not any(_shows_calls(subject, case) for case in subject.cases):
+        other = "mapping" if form == "string" else "string"
+        demand(
+            not any(_shows_calls(subject, case, other) for case in subject.cases),
+            f"`arguments` of the descriptor says {form!r}, and the template takes them as {other} only.",
+        )
         raise CheckSkipped("the template prints no calls")
     problems = Problems(f"Look at `arguments` of the descriptor, which says {form!r}.")
     for case in subject.cases:
@@ -133,7 +138,10 @@ def check_arguments(subject: FamilySubject) -> None:
     problems.settle()
 
 
-def _shows_calls(subject: FamilySubject, case: Case) -> bool:
+def _shows_calls(subject: FamilySubject, case: Case, form: str | None = None) -> bool:
+    if form is not None:
+        messages = with_arguments(case.messages, form)
+        case = Case(f"{case.id} ({form})", messages, case.tools, case.prompt, case.variables)
     rendering = subject.rendering(case)
     return rendering is not None and any(s.field[:1] == ("tool_calls",) for s in rendering.spans)
 

@@ -1,0 +1,255 @@
+"""The kit is right about what is right, and every check of it finds what is broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import kit_backends
+import kit_envs
+import kit_families
+import pytest
+from antiphon.errors import FamilyNotFound, InvalidParameter
+from antiphon.registry import families, register_family, unregister_family
+from antiphon.testing import (
+    BACKEND_CHECKS,
+    ENV_CHECKS,
+    FAMILY_CHECKS,
+    Capabilities,
+    CheckFailed,
+    FamilySubject,
+    Report,
+    check_backend,
+    check_environment,
+    check_family,
+    check_model,
+)
+from antiphon.testing.capabilities import FLAGS, check_capabilities
+from antiphon.testing.random_checks import check_random
+from antiphon.testing.results import CheckResult, run_check
+from antiphon.testing.running import load_check
+from installing import antiphon, run
+
+CAN = Capabilities(system=True, calls=True, parallel_calls=True, tool_results=True)
+
+
+def result_of(kind: str, check: str, make: Callable[[], Any]) -> CheckResult:
+    if kind == "family":
+        function = check_random if check == "random" else load_check(FAMILY_CHECKS[check])
+        return run_check(check, function, make())
+    if kind == "backend":
+        return run_check(check, load_check(BACKEND_CHECKS[check]), kit_backends.subject(make))
+    return run_check(check, load_check(ENV_CHECKS[check]), make())
+
+
+ALL = [
+    pytest.param(kind, check, make, words, id=f"{check}: {what}")
+    for kind, module in (
+        ("family", kit_families),
+        ("backend", kit_backends),
+        ("env", kit_envs),
+    )
+    for check, entries in module.BROKEN.items()
+    for what, make, words in entries
+]
+
+
+@pytest.mark.parametrize(("kind", "check", "make", "words"), ALL)
+def test_what_is_broken_is_noticed(
+    kind: str, check: str, make: Callable[[], Any], words: str
+) -> None:
+    result = result_of(kind, check, make)
+    assert result.status == "failed", result.message
+    assert words in result.message
+
+
+def test_each_check_has_something_broken_for_it() -> None:
+    # Names need a registered family, and flags a contract: their tests stand below.
+    assert set(kit_families.BROKEN) | {"own_names"} == {*FAMILY_CHECKS, "random"}
+    assert set(kit_backends.BROKEN) == set(BACKEND_CHECKS)
+    assert set(kit_envs.BROKEN) == set(ENV_CHECKS)
+
+
+@pytest.fixture
+def parakeet() -> Iterator[str]:
+    register_family(kit_families.FAMILY)
+    yield kit_families.FAMILY.name
+    unregister_family(kit_families.FAMILY.name)
+
+
+def test_a_family_that_is_right_passes(parakeet: str) -> None:
+    template = kit_families.TEMPLATE
+    report = check_family(parakeet, kit_families.with_template(template).tokenizer)
+    assert [result for result in report.results if result.status != "passed"] == []
+    check_random(kit_families.subject())
+    check_capabilities(kit_families.subject(), CAN)
+
+
+def test_a_family_that_others_take_the_models_of_is_noticed(parakeet: str) -> None:
+    thief = replace(kit_families.FAMILY, name="thief", priority=1)
+    register_family(thief)
+    try:
+        (result,) = check_family(parakeet, only=["own_names"]).results
+    finally:
+        unregister_family("thief")
+    assert result.status == "failed"
+    assert "it is taken for thief" in result.message
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_that_does_not_say_what_is_so_is_noticed(flag: str) -> None:
+    wrong = replace(CAN, **{flag: not getattr(CAN, flag)})
+    with pytest.raises(CheckFailed, match=flag):
+        check_capabilities(kit_families.subject(), wrong)
+
+
+def test_a_backend_that_is_right_passes() -> None:
+    report = check_backend(kit_backends.subject())
+    assert [result for result in report.results if result.status != "passed"] == []
+
+
+def test_an_environment_that_is_right_passes() -> None:
+    # A row that is started again keeps only what the environment's own specs name.
+    checks = [name for name in ENV_CHECKS if name != "partial_reset"]
+    report = check_environment(kit_envs.subject(), only=checks)
+    assert [result for result in report.results if result.status != "passed"] == []
+
+
+# The report
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return check_family(replace(kit_families.FAMILY, grammar="kit_families:STRIPS"))
+
+
+def test_a_report_says_what_failed_and_crosses_processes(report: Report) -> None:
+    assert not report.ok
+    assert {"parse", "render_again"} <= {result.name for result in report.failed}
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert json.loads(report.to_json())["ok"] is False
+    assert "FAILED" in str(report)
+    assert "whitespace-edges" in str(report)
+    assert "| parse | **fails** |" in report.to_markdown()
+    with pytest.raises(AttributeError):
+        report.subject = "other"  # type: ignore[misc]
+
+
+def test_only_some_checks_are_run_and_unknown_ones_refused() -> None:
+    report = check_family(kit_families.FAMILY, kit_families.TOKENIZER, only=["parse", "turns"])
+    assert [result.name for result in report.results] == ["parse", "turns"]
+    with pytest.raises(InvalidParameter, match="no check named 'prase'"):
+        check_family(kit_families.FAMILY, only=["prase"])
+
+
+def test_a_model_of_no_known_family_is_checked_by_its_own_template() -> None:
+    tokenizer = kit_families.with_template(kit_families.TEMPLATE).tokenizer
+    report = check_model(tokenizer)
+    assert report.facts["grammar"] == "inferred"
+    assert report.facts["inferred"]["end_tokens"] == ["<|end|>"]
+    assert report.facts["capabilities"]["calls"]
+    with pytest.raises(FamilyNotFound, match="no template"):
+        check_model(kit_families.TOKENIZER)
+
+
+def test_stand_ins_have_the_control_tokens_of_their_family() -> None:
+    for family in families():
+        subject = FamilySubject(family)
+        assert set(family.end_tokens) <= set(subject.tokenizer.get_vocab()), family.name
+
+
+# The command
+
+
+def test_command_prints_reports_and_ends_with_their_verdict(tmp_path: Any) -> None:
+    done = antiphon("check", "chatml", site=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "generation_tags  ok" in done.stdout
+    assert "prints: system, tool results" in done.stdout
+    wrong = tmp_path / "official.jinja"
+    wrong.write_text("{% for m in messages %}{{ m.content }}{% endfor %}", encoding="utf-8")
+    line = ("check", "chatml", "--only", "parity", "--template", str(wrong), "--json")
+    done = antiphon(*line, site=tmp_path)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["results"][0]["status"] == "failed"
+    done = antiphon("check", "chatml", "--only", "turns", "--markdown", site=tmp_path)
+    assert "| turns | passes |" in done.stdout
+
+
+# The contracts
+
+CONTRACTS = """
+import sys
+sys.path.insert(0, {here!r})
+import kit_families, pytest
+from antiphon.registry import register_family
+from antiphon.testing import FamilyContract, corpus
+register_family(kit_families.FAMILY)
+register_family(kit_families.replace(
+    kit_families.FAMILY, name="deaf", grammar="kit_families:NO_CALLS", model_ids=()))
+CALLING = [c.id for c in corpus() if any(m.get("tool_calls") for m in c.messages)]
+class TestRight(FamilyContract):
+    names = ("parakeet",)
+    system = calls = parallel_calls = tool_results = True
+KNOWN = {{f"parse/{{case}}": "no calls" for case in CALLING if "none" not in case}}
+KNOWN |= {{"deaf: responses": "no calls"}}
+class TestKnown(FamilyContract, expected_failures=KNOWN):
+    names = ("deaf",)
+    system = calls = parallel_calls = tool_results = True
+class TestGone(FamilyContract, expected_failures={{"turns": "was wrong once"}}):
+    names = ("parakeet",)
+    system = calls = parallel_calls = tool_results = True
+class TestForgotten(FamilyContract):
+    names = ("parakeet",)
+    system = calls = tool_results = True
+"""
+
+
+def test_contracts_pass_xfail_and_fail_as_they_should(tmp_path: Any) -> None:
+    here = str(kit_families.__file__).rsplit("/", 1)[0]
+    (tmp_path / "test_it.py").write_text(CONTRACTS.format(here=here), encoding="utf-8")
+    done = run(["-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(tmp_path)])
+    told = done.stdout
+    failed = {
+        line.split("::", 1)[1].split(" ")[0] for line in told.splitlines() if line[:6] == "FAILED"
+    }
+    assert failed == {
+        "TestGone::test_turns[parakeet]",
+        "TestForgotten::test_capabilities[parakeet]",
+    }, told
+    assert "turns is expected to fail and passes" in told
+    assert "set parallel_calls = True" in told
+    expected = {
+        line.split("::", 1)[1].split(" ")[0] for line in told.splitlines() if line[:5] == "XFAIL"
+    }
+    assert expected == {f"TestKnown::test_{check}[deaf]" for check in ("parse", "responses")}
+
+
+def test_a_check_can_not_be_overridden() -> None:
+    from antiphon.testing import FamilyContract
+
+    with pytest.raises(TypeError, match="test_parse"):
+        type("TestSly", (FamilyContract,), {"test_parse": lambda self: None})
+    with pytest.raises(TypeError, match="no check 'prase'"):
+
+        class TestTypo(FamilyContract, expected_failures={"prase": "why"}):
+            pass
+
+    with pytest.raises(TypeError, match="no reason"):
+
+        class TestMute(FamilyContract, expected_failures={"parse": ""}):
+            pass
+
+
+def test_importing_the_kit_imports_neither_pytest_nor_torch() -> None:
+    code = (
+        "import sys, antiphon.testing as t; t.check_family, t.corpus, t.FamilySubject;"
+        "print([m for m in ('pytest', 'hypothesis', 'torch', 'transformers') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
