@@ -317,3 +317,60 @@ def test_random_ids_are_read_alike_at_once_and_one_by_one(name: str, grammar: Gr
 def test_ids_that_no_vocabulary_has_do_not_raise() -> None:
     tokenizer = load_tokenizer("qwen3")
     parse_response([-1, 2**40, 151645], tokenizer=tokenizer, family=QWEN3)
+
+
+# Conversations that must render back
+
+
+def test_a_malformed_call_behind_a_good_one_keeps_its_place() -> None:
+    good = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    broken = '<tool_call>\n{"name": "g", "arguments": no}\n</tool_call>'
+    text = f"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{good}\n{broken}<|im_end|>\n"
+    _, message = parse(text, family=QWEN3)
+    assert message["content"] == f"{good}\n{broken}"
+    assert "tool_calls" not in message
+    assert [call["status"] for call in message["unparsed_calls"]] == ["ok", "malformed"]
+
+
+def test_a_good_call_behind_a_malformed_one_is_a_call() -> None:
+    good = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    broken = '<tool_call>\n{"name": "g", "arguments": no}\n</tool_call>'
+    text = f"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{broken}\n{good}<|im_end|>\n"
+    _, message = parse(text, family=QWEN3)
+    assert message["content"] == broken
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
+
+
+def test_the_end_of_a_block_of_malformed_calls_is_kept() -> None:
+    body = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+    text = f"<｜begin▁of▁sentence｜><｜User｜>q<｜Assistant｜></think>{body}<｜end▁of▁sentence｜>"
+    message = parse(text, family=DEEPSEEK_V31)[-1]
+    assert message["content"] == body
+    assert message["unparsed_calls"][0]["status"] == "malformed"
+
+
+@pytest.mark.parametrize("grammar", ALL, ids=lambda grammar: grammar.name)
+def test_a_first_call_that_is_cut_off_anywhere_is_read(grammar: Grammar) -> None:
+    texts = {
+        '<tool_call>\n{"name": "a", "arguments": {}}\n</tool_call>',
+        "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+        '{"name": "a", "parameters": {}}',
+        "[f(a=1), g(b=2)]",
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>',
+    }
+    for text in texts:
+        for size in range(len(text)):
+            reading = read_response(text[:size], family=grammar)
+            assert unparse(reading) == text[:size]
+            parser = stream_parser(family=grammar, prompt=text[: size // 2])
+            parser.feed(text[size // 2 : size])
+            assert parser.close()["role"] == "assistant"
+
+
+def test_a_closer_of_reasoning_in_an_earlier_answer_is_its_content() -> None:
+    text = (
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\na </think> b<|im_end|>\n"
+        "<|im_start|>user\nr<|im_end|>\n"
+    )
+    message = parse(text, family=QWEN3)[1]
+    assert (message["content"], message["reasoning_content"]) == ("a </think> b", "")

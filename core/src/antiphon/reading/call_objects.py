@@ -33,6 +33,8 @@ from antiphon.reading.scan import (
 _SYMBOL = re.compile("[\ud800-\udfff]")
 
 
+_BRACES = re.compile(r"\{\s*\{")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _INDEXED = re.compile(r"(.+):\d+\Z", re.DOTALL)
 
 
@@ -220,6 +222,8 @@ def read_named(
     at = skip_white(text, progress.pos)
     if at >= len(text):
         return MORE
+    if form.values == "braces" and _BRACES.match(text, at):
+        return _braced_text(call, text, at, final, progress)
     if form.values == "braces":
         read_value = braces_value(text, at, form.quote)
         if read_value is None:
@@ -257,10 +261,38 @@ def read_named(
     return closed(call, text, end, final, [made])
 
 
+def _braced_text(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
+    """JSON text in braces: what templates of the ``braces`` form print of arguments as text."""
+    start = skip_white(text, pos + 1)
+    nested = progress.nested = progress.nested or Nested(start)
+    if not nested.advance(text):
+        return MORE
+    inner = call.plain(text[start : nested.end])
+    decode_json(inner)
+    end = skip_white(text, nested.end)
+    if end >= len(text):
+        return MORE
+    if text[end] != "}":
+        raise Invalid("the arguments are not an object")
+    made = Call(progress.name, inner, inner, progress.id, form=call)
+    return closed(call, text, end + 1, final, [made])
+
+
 def _raw_arguments(
     call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
 ) -> Found | None:
-    """Arguments that are no object: none at all where the closer follows."""
+    """Arguments that are no object: JSON text in a string, or none where the closer follows."""
+    if text[pos] == '"':
+        string = _STRING.match(text, pos)
+        if string is None:
+            return MORE
+        inner = decode_json(call.plain(string.group()))
+        if not isinstance(decode_json(inner), dict):
+            raise Invalid("the arguments are not an object")
+        made = Call(progress.name, inner, inner, progress.id, form=call)
+        return closed(call, text, string.end(), final, [made])
     end = close(call.closer, text, pos, final)
     if end is None:
         return MORE

@@ -11,6 +11,7 @@ from antiphon.errors import GrammarUnavailable
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, Mark, alternation
 from antiphon.reading.grammar import Grammar, ToolsForm
+from antiphon.reading.literals import python_value
 from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE, Invalid, decode_json, decode_json_at, skip_white
 from antiphon.reading.turn_forms import SHORT, TurnForm, head, slot_expression, starts_of
@@ -72,6 +73,9 @@ class Splitter:
         opened = compiled.convert(reasoning.opener) if reasoning else ""
         self.unread = tuple(compiled.convert(text) for text in grammar.unread)
         self.open_prompts = {"", *empty, opened, opened.rstrip(WHITE)}
+        if reasoning is not None and reasoning.opened == "always" and not empty:
+            # Every prompt opens the block: what has none is an empty answer.
+            self.open_prompts.discard("")
         self.empty = tuple(sorted(empty, key=len, reverse=True))
         interrupting = [*self.body.triggers, *self.body.sections]
         self.interrupting = re.compile(alternation(interrupting)) if any(interrupting) else None
@@ -174,6 +178,8 @@ class Splitter:
         usual = next((token for token in tokens if token in closer), None)
         if usual is None:
             return []
+        # Where nothing certain follows, another token is an end only at the end.
+        after = after or r"\s*\Z"
         return [
             re.escape(closer.replace(usual, token)) + after for token in tokens if token != usual
         ]
@@ -250,6 +256,9 @@ class Splitter:
                 conversation.has_tools = True
             if role == "assistant":
                 end, last = self._assistant(conversation, text, form, match.end())
+                if form.form.value == "python" and conversation.messages:
+                    message = conversation.messages[-1]
+                    message["content"] = parts_or_text(message["content"])
             else:
                 close = form.ending(text, match.end())
                 fields |= self._fields(form.close_fields, close)
@@ -298,7 +307,14 @@ class Splitter:
         content: Any = plain(body)
         if not present or (form.form.drop_empty and not content) or content in form.form.default:
             return
-        if form.form.value == "json":
+        if form.form.strict and content[:1] in tuple(WHITE):
+            raise GrammarUnavailable(
+                f"The grammar {self.grammar.name!r} can't tell where the system text ends that "
+                f"stands at the head of a {role} message; declare a grammar for it."
+            )
+        if form.form.value == "python":
+            content = parts_or_text(content)
+        elif form.form.value == "json":
             try:
                 value = decode_json(content)
                 content = value if isinstance(value, str | list | dict) else content
@@ -413,7 +429,7 @@ class Splitter:
         ):
             quick = self._quick(body, has_thought)
             if quick is not None:
-                return quick, False
+                return self._with_empty_reasoning(quick), False
         reasoning = grammar.reasoning
         kept = ""
         compiled = self.body
@@ -428,7 +444,22 @@ class Splitter:
                 machine = Machine(compiled, after_thought=True)
                 machine.close(rest)
         is_open = any(call.status == "incomplete" for call in machine.calls)
-        return conversation_message(machine, grammar, kept), is_open
+        message = conversation_message(machine, grammar, kept)
+        return self._with_empty_reasoning(message), is_open
+
+    def _with_empty_reasoning(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Say that there was no reasoning where the content holds its closer.
+
+        Templates that take the reasoning from a field look for it in the content where the field is
+        missing; so the content is left as it is.
+        """
+        reasoning = self.grammar.reasoning
+        if reasoning is not None and reasoning.separate and "reasoning_content" not in message:
+            closer = reasoning.closer.strip(WHITE)
+            content = message["content"]
+            if closer and isinstance(content, str) and closer in content:
+                message["reasoning_content"] = ""
+        return message
 
     def _quick(self, body: str, has_thought: bool) -> dict[str, Any] | None:
         """A body without calls, read without the machine; None where only that can tell."""
@@ -476,15 +507,21 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
     ``unparsed_calls`` says so.
     """
     as_text = grammar.arguments == "string"
-    calls = [
-        call_dict(call, exact=True, as_text=as_text)
-        for call in machine.calls
-        if call.status == "ok"
-    ]
-    if len(calls) == len(machine.calls):
+    good = [call for call in machine.calls if call.status == "ok"]
+    is_whole = len(good) == len(machine.calls)
+    if (
+        good
+        and not is_whole
+        and machine.calls[: -len(good)] != [call for call in machine.calls if call.status != "ok"]
+    ):
+        # Templates print content before calls: what stands behind a call can't be content unless
+        # the call is.
+        good = []
+    calls = [call_dict(call, exact=True, as_text=as_text) for call in good]
+    if is_whole:
         content: str | None = kept + "".join(machine.content)
     else:
-        content = kept + _content_with_broken(machine)
+        content = kept + _content_with_broken(machine, bool(good), grammar)
     if calls and not content:
         content = grammar.empty_content
     message: dict[str, Any] = {"role": "assistant", "content": content}
@@ -493,17 +530,24 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
         message["reasoning_content"] = reasoning
     if calls:
         message["tool_calls"] = calls
-    broken = [call_dict(call) for call in machine.calls if call.status != "ok"]
-    if broken:
+    broken = [call_dict(call) for call in machine.calls if not (good and call.status == "ok")]
+    if broken and not is_whole:
         message["unparsed_calls"] = broken
     return message
 
 
-def _content_with_broken(machine: Machine) -> str:
-    """Join content and broken calls, with the white space that stands between them."""
+def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) -> str:
+    """Join content and broken calls, with what stands between them and closes their block.
+
+    Args:
+        machine: The machine that read them.
+        has_calls: Whether the good calls are calls; else they are content as well.
+        grammar: The grammar.
+    """
     texts: list[str] = []
     between = ""
-    whole = {call.raw for call in machine.calls if call.status == "ok"}
+    whole = {call.raw for call in machine.calls if has_calls and call.status == "ok"}
+    is_last = False
     started = not machine.reasoning
     for piece in machine.pieces:
         if piece.kind == "reasoning":
@@ -512,11 +556,29 @@ def _content_with_broken(machine: Machine) -> str:
             between += piece.text if started else ""
             started = True
         elif piece.kind == "call" and piece.text in whole:
-            between = ""
+            between, is_last = "", False
         elif piece.kind in ("content", "call"):
             texts.append(between + piece.text)
             between, started = "", True
+            is_last = piece.kind == "call"
+    closer = grammar.content.closer.strip(WHITE) if grammar.content else ""
+    if is_last and not (closer and closer in between):
+        texts.append(between)
     return "".join(texts)
+
+
+def parts_or_text(content: Any) -> Any:
+    """Return a list of parts where a content is one as Python writes it, else the content."""
+    if not isinstance(content, str) or not content.startswith("[{'") or content[-2:] != "}]":
+        return content
+    try:
+        read = python_value(content, 0)
+    except Invalid:
+        return content
+    if read is None or not isinstance(read[0], list) or repr(read[0]) != content:
+        return content
+    are_parts = all(isinstance(part, dict) and "type" in part for part in read[0])
+    return read[0] if are_parts else content
 
 
 def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict[str, Any]:

@@ -59,7 +59,8 @@ class Slot(NamedTuple):
     Attributes:
         field: ``"name"`` (of a tool), ``"tool_call_id"``, ``"role"`` (the form's own role is ""
             then), or the name of a template argument such as ``"date_string"``. ``""`` matches and
-            forgets: text that the template makes up.
+            forgets: text that the template makes up; ``"date"`` likewise, but not over a line's
+            end.
     """
 
     field: str
@@ -92,7 +93,8 @@ class RoleForm:
             role and a non-empty `group_opener` or `separator` follow each other, they share the
             turn.)
         value: How the body is written: ``"text"`` as it is; ``"json"`` as a JSON value: a string,
-            a list or a mapping comes back as such, anything else as its JSON text.
+            a list or a mapping comes back as such, anything else as its JSON text; ``"python"``
+            as it is, but where it is a list of parts as Python writes one, that list comes back.
         drop_empty: An empty body means that there was no such message: the template prints the
             turn anyway.
         default: Bodies that the template itself prints where the conversation has no such message
@@ -104,6 +106,9 @@ class RoleForm:
             ``"\n<tool_call>"``).
         trims: Which ends of the text the template strips of white space: "", "left", "right" or
             "both". Not needed for reading; it tells which messages the dialect can express.
+        strict: A body with white space at an end that `trims` names is no message of this role
+            alone (a system text stands before it, with nothing that tells where it ends); such a
+            conversation is refused.
         unclosed: Before this form the turn before has no closer: the opener stands in its place.
         finals: Texts that may stand after the closer at the end of a rendering.
         other_closers: What may stand in the closer's place (Command A ends a turn of calls without
@@ -123,6 +128,7 @@ class RoleForm:
     preambles: tuple[Literals, ...] = ()
     begins: str = ""
     trims: Literal["", "left", "right", "both"] = ""
+    strict: bool = False
     unclosed: bool = False
     finals: tuple[str, ...] = ()
     other_closers: tuple[str, ...] = ()

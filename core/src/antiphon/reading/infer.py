@@ -14,7 +14,8 @@ from typing import Any
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.infer_answers import add_answers
-from antiphon.reading.infer_check import check_plain
+from antiphon.reading.infer_contents import add_contents
+from antiphon.reading.infer_plain import plain_problem
 from antiphon.reading.infer_turns import MARKER, probe_turns, role_forms
 from antiphon.reading.probing import Prober, conversation, word
 
@@ -55,8 +56,29 @@ def infer_grammar(
 
 
 def _infer(prober: Prober, name: str) -> Grammar:
+    problem = ""
+    # Some templates print contents that are given as parts with something else around them.
+    for both_ways in (False, True):
+        grammar, prober = _attempt(prober, name, both_ways)
+        found = plain_problem(grammar, prober)
+        if not found:
+            return grammar
+        if grammar.reasoning is not None and grammar.reasoning.separate:
+            # Templates may print the block at one place and leave it to the content at another.
+            kept = replace(grammar, reasoning=replace(grammar.reasoning, separate=False))
+            if not plain_problem(kept, prober):
+                return kept
+        problem = problem or found
+    raise GrammarUnavailable(
+        f"The grammar inferred for {name!r} does not read the template's own rendering back "
+        f"({problem}); declare a grammar for it."
+    )
+
+
+def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober]:
+    """Read a grammar off a template; returns it with the form of contents that shows it."""
     try:
-        turns = probe_turns(prober)
+        turns = probe_turns(prober, both_ways)
     except GrammarUnavailable:
         text = prober.render(conversation("ua"))
         if text is not None and (word("u", 0) in text or word("a", 1) in text):
@@ -71,14 +93,8 @@ def _infer(prober: Prober, name: str) -> Grammar:
     eos = prober.variables.get("eos_token")
     if isinstance(eos, str) and eos and eos not in ends:
         ends.append(eos)
-    grammar = Grammar(
-        name=name,
-        roles=role_forms(turns),
-        end_tokens=tuple(ends),
-    )
-    grammar = add_answers(grammar, prober, turns)
-    check_plain(grammar, prober)
-    return grammar
+    grammar = Grammar(name=name, roles=role_forms(turns), end_tokens=tuple(ends))
+    return add_contents(add_answers(grammar, prober, turns), prober), prober
 
 
 def _special_tokens(tokenizer: Any) -> Mapping[str, Any]:

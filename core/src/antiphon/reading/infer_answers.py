@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from antiphon.reading.grammar import (
     ContentForm,
@@ -14,7 +15,7 @@ from antiphon.reading.grammar import (
 )
 from antiphon.reading.infer_calls import add_calls
 from antiphon.reading.infer_turns import MARKER, Turns, whole_markers
-from antiphon.reading.probing import Prober, common_prefix, cut, word
+from antiphon.reading.probing import TOOLS, Prober, common_prefix, cut, word
 from antiphon.reading.scan import WHITE
 
 _REASON = "Rsnwq1x"
@@ -53,6 +54,10 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     parts = cut(text, [question, _REASON, answer]) if text is not None else None
     closer = turns.closers.get("u", "")
     if parts is None or not parts[1].startswith(closer):
+        block = _elsewhere(grammar, prober, turns)
+        if block is not None:
+            opened = _opened(block.opener.strip(WHITE), prompts)
+            return replace(grammar, reasoning=replace(block, opened=opened))
         thinks = "</think>" in prober.template or any("<think>" in prompt for prompt in prompts)
         if not thinks:
             return grammar
@@ -75,7 +80,7 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
             content is None
             and MARKER.search(section)
             and after.endswith(section)
-            and after != section
+            and after.strip(WHITE) != section.strip(WHITE)
         ):
             # The content has a marker of its own, which calls do without.
             content = ContentForm(section)
@@ -123,6 +128,42 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
         # Each part of an answer has the header again.
         continued = tuple(dict.fromkeys((after.strip(WHITE), header)))
     return replace(grammar, roles=roles, reasoning=reasoning, content=content, continued=continued)
+
+
+def _elsewhere(grammar: Grammar, prober: Prober, turns: Turns) -> ReasoningForm | None:
+    """Find the reasoning block where templates print it only beside calls, or only as a part."""
+    question, answer = word("u", 0), word("a", 1)
+    asked = {"role": "user", "content": question}
+    call = {"id": "call00001", "type": "function", "function": {"name": "kalwq", "arguments": {}}}
+    said = {"type": "text", "text": answer}
+    ways: tuple[tuple[dict[str, Any], dict[str, Any], bool], ...] = (
+        ({"content": "", "tool_calls": [call]}, {"reasoning_content": _REASON}, True),
+        (
+            {"content": [said]},
+            {"content": [{"type": "thinking", "thinking": _REASON}, said]},
+            False,
+        ),
+    )
+    closer = turns.closers.get("u", "")
+    for usual, more, separate in ways:
+        texts = []
+        for fields in (usual, {**usual, **more}):
+            text = prober.render([asked, {"role": "assistant", **fields}], tools=TOOLS[0])
+            texts.append((text or "").partition(question + closer)[2])
+        without, within = texts
+        if within.count(_REASON) != 1:
+            continue
+        before, _, after = within.partition(_REASON)
+        for header in answer_openers(grammar):
+            body = without[len(header) :]
+            opener = before[len(header) :]
+            if not (without.startswith(header) and before.startswith(header)):
+                continue
+            if body and after.endswith(body) and MARKER.match(opener.strip(WHITE)):
+                end = after[: len(after) - len(body)]
+                if end.strip(WHITE):
+                    return ReasoningForm(opener, end, separate=separate)
+    return None
 
 
 def _split_header(before: str, openers: list[str]) -> tuple[str, str]:

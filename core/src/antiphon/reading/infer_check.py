@@ -1,4 +1,4 @@
-"""Checking an inferred grammar: further conversations must come back as they went in."""
+"""Checking an inferred grammar: conversations with calls must come back as they went in."""
 
 from __future__ import annotations
 
@@ -6,105 +6,10 @@ import contextlib
 import json
 from typing import Any
 
-from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
-from antiphon.reading.probing import TOOLS, Message, Prober
+from antiphon.reading.infer_plain import as_printed
+from antiphon.reading.probing import Message, Prober
 from antiphon.reading.reader import parse
-
-PLAIN: tuple[list[Message], ...] = (
-    [{"role": "user", "content": "Where is it?"}],
-    [
-        {"role": "user", "content": "Where is it?\n\n- here: or\n- there"},
-        {"role": "assistant", "content": "It is **there**.\n\nAnd {here} too."},
-    ],
-    [
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "two\n\nthree"},
-        {"role": "user", "content": "four"},
-        {"role": "assistant", "content": "five"},
-        {"role": "user", "content": "six"},
-        {"role": "assistant", "content": "seven"},
-    ],
-    [
-        {"role": "system", "content": "Be brief.\nBe kind."},
-        {"role": "user", "content": "one"},
-        {"role": "assistant", "content": "two"},
-        {"role": "user", "content": "three"},
-    ],
-)
-
-
-def check_plain(grammar: Grammar, prober: Prober) -> None:
-    """Read plain conversations back.
-
-    Raises:
-        GrammarUnavailable: One of them differs.
-    """
-    for messages in PLAIN:
-        for tools in (None, TOOLS[0], TOOLS[1]):
-            for prompt in (False, True):
-                text = prober.render(messages, tools=tools, prompt=prompt)
-                if text is None or not _shown(text, messages):
-                    continue
-                found = parse(text, family=grammar)
-                problem = differs(found, messages)
-                if problem and (
-                    differs(found, as_printed(found, messages))
-                    or prober.render(found, tools=tools, prompt=prompt) != text
-                ):
-                    raise GrammarUnavailable(
-                        f"The grammar inferred for {grammar.name!r} does not read the template's "
-                        f"own rendering back ({problem}); declare a grammar for it."
-                    )
-
-
-def as_printed(found: list[Message], given: list[Message]) -> list[Message]:
-    """Return messages as a template has them that joins some of them.
-
-    Templates make a system text the beginning of the user's, and neighbours of one role one
-    message, with nothing between that tells them apart. Such a rendering is the same as that of
-    somebody who says both, so either reading is true to it. `found` is what was read from a
-    rendering that it renders to as well.
-    """
-    made: list[Message] = []
-    system = ""
-    for message in given:
-        now = found[len(made)] if len(made) < len(found) else {}
-        last = found[len(made) - 1] if made else {}
-        content, text = message.get("content") or "", now.get("content") or ""
-        if now.get("role") == message["role"]:
-            if system and text.startswith(system) and text.endswith(content.strip()):
-                content, system = text, ""
-            made.append({**message, "content": content})
-        elif message["role"] == "system":
-            if now.get("role") == "user" and text.strip() == content.strip():
-                made.append({**message, "role": "user"})
-            else:
-                system = content.strip()
-        elif made and last.get("role") == message["role"] and not message.get("tool_calls"):
-            joined = last.get("content") or ""
-            if not joined.endswith(content.strip()):
-                return given
-            made[-1] = {**made[-1], "content": joined}
-        else:
-            return given
-    return made
-
-
-def _shown(text: str, messages: list[Message]) -> bool:
-    return all(str(message["content"]).strip() in text for message in messages)
-
-
-def differs(found: list[dict[str, Any]], given: list[Message]) -> str:
-    """Say how two lists of messages differ; "" if they do not. White space at the ends is free."""
-    if [message["role"] for message in found] != [message["role"] for message in given]:
-        roles = ", ".join(message["role"] for message in found)
-        return f"the roles come back as {roles}"
-    for number, (one, two) in enumerate(zip(found, given, strict=True)):
-        if (one.get("content") or "").strip() != (two.get("content") or "").strip():
-            return f"the content of message {number} differs"
-    return ""
-
 
 CALL_TOOLS: list[dict[str, Any]] = [
     {

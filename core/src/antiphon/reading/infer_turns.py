@@ -18,6 +18,7 @@ from antiphon.reading.probing import (
     conversation,
     cut,
     with_dates,
+    with_parts,
     word,
 )
 
@@ -27,6 +28,7 @@ SEQUENCES = (
 )  # fmt: skip
 WITH_TOOLS = ("u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua")
 THOUGHT = ("u", "su", "ua", "uau", "sua", "uaua")
+PARTS = ("ua", "uau", "sua", "suau")
 PROMPTED = ("u", "su", "uau", "ua", "uaua")
 THINKING: tuple[dict[str, Any], ...] = (
     {},
@@ -55,6 +57,9 @@ class Turns:
     ends: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     prompts: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     closers: dict[str, str] = field(default_factory=dict)
+    unsaid: list[tuple[str, str]] = field(default_factory=list)
+    """What stands at the start instead of a system message that is not printed, and the question's
+    opener behind it."""
 
     def add(self, before: str, after: str, text: Literals) -> None:
         """Note a text between two roles."""
@@ -102,8 +107,12 @@ def without(literals: Literals, prefix: str) -> Literals:
     return (rest, *literals[1:]) if rest else literals[1:]
 
 
-def probe_turns(prober: Prober) -> Turns:
+def probe_turns(prober: Prober, both_ways: bool = False) -> Turns:
     """Render conversations of words and note what stands between them.
+
+    Args:
+        prober: The template.
+        both_ways: Give contents as parts as well.
 
     Raises:
         GrammarUnavailable: Not even a question and an answer come out as they went in.
@@ -116,13 +125,15 @@ def probe_turns(prober: Prober) -> Turns:
             "The template does not print a question and its answer once each, so its renderings "
             "can't be read back; declare a grammar for it."
         )
-    _note_without_system(turns, prober)
     _close(turns)
+    _note_without_system(turns, prober)
     for sequence in WITH_TOOLS:
         _note_tools(turns, prober, sequence)
     for options in THINKING[1:]:
         for sequence in THOUGHT:
             _note(turns, prober, sequence, **options)
+    for sequence in PARTS if both_ways else ():
+        _note_parts(turns, prober, sequence)
     for sequence in PROMPTED:
         for tools, options in (*((None, options) for options in THINKING), (TOOLS[0], {})):
             text = prober.render(conversation(sequence), tools=tools, prompt=True, **options)
@@ -148,23 +159,50 @@ def _note(turns: Turns, prober: Prober, sequence: str, **options: Any) -> None:
     turns.ends[before].append(parts[-1])
 
 
+def _note_parts(turns: Turns, prober: Prober, sequence: str) -> None:
+    """Note what stands between contents that are given as parts, where that is something else."""
+    made = [with_parts(message) for message in conversation(sequence)]
+    text = prober.render(made)
+    parts = cut(text, _words(sequence)) if text is not None else None
+    if text is None or parts is None or any(str(message["content"]) in text for message in made):
+        return
+    before = ""
+    for role, part in zip(sequence, parts, strict=False):
+        if part.startswith(turns.closers.get(before, "")):
+            turns.add(before, role, with_dates(part))
+        before = role
+
+
 def _note_without_system(turns: Turns, prober: Prober) -> None:
-    """Note how a conversation begins whose system text is empty, where that is another way
-    again.
+    """Note how a conversation begins whose system text is empty or not printed, where that is
+    another way again.
     """
     asked = conversation("sua")[1:]
-    text = prober.render([{"role": "system", "content": ""}, *asked])
-    parts = cut(text, [message["content"] for message in asked]) if text is not None else None
-    if parts is None:
-        return
+    for system in ("", word("s", 0)):
+        text = prober.render([{"role": "system", "content": system}, *asked])
+        parts = cut(text, [message["content"] for message in asked]) if text is not None else None
+        if parts is not None and not (system and system in parts[0]):
+            _note_unsaid(turns, parts[0])
+
+
+def _note_unsaid(turns: Turns, start: str) -> None:
     shown = {
         lead_of(opener) + lead_of(following)
         for opener in turns.between.get(("", "s"), [])
         for following in turns.between.get(("s", "u"), [])
     }
     usual = [lead_of(opener) for opener in turns.between.get(("", "u"), [])]
-    if parts[0] not in shown and not any(parts[0].startswith(opener) for opener in usual):
-        turns.add("", "u", with_dates(parts[0]))
+    if start in shown or any(start == opener for opener in usual):
+        return
+    openers = {text for _, text, _ in turns.openers("u") if isinstance(text, str) and text.strip()}
+    fitting = [opener for opener in openers if start.endswith(opener) and start != opener]
+    if fitting:
+        opener = max(fitting, key=len)
+        found = start[: len(start) - len(opener)], opener
+        if found not in turns.unsaid:
+            turns.unsaid.append(found)
+    elif not any(start.startswith(opener) for opener in usual):
+        turns.add("", "u", with_dates(start))
 
 
 def _note_tools(turns: Turns, prober: Prober, sequence: str) -> None:
@@ -265,6 +303,18 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
         others |= {text for text in headers if lead_of(text).endswith(tuple(usual - {text}))}
     made = {key: places for key, places in made.items() if key[0] != "s" or key[1] not in others}
     names = {"": "", **ROLES}
+    unsaid = []
+    for before, opener in turns.unsaid:
+        unsaid.append(RoleForm("system", with_dates(before), "", after=("",), begins=opener))
+        places = made.setdefault(("u", opener, False), [])
+        if "s" not in places:
+            places.append("s")
+    return (*unsaid, *_usual_forms(turns, made, names))
+
+
+def _usual_forms(
+    turns: Turns, made: dict[tuple[str, Literals, bool], list[str]], names: dict[str, str]
+) -> tuple[RoleForm, ...]:
     return tuple(
         RoleForm(
             ROLES[role],

@@ -6,11 +6,12 @@ text ends first, and raises `Invalid` where no such value stands.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
 
-from antiphon.reading.scan import Invalid, skip_white
+from antiphon.reading.scan import Invalid, Nested, decode_json, skip_white
 
 MAX_DEPTH = 120
 """Values nested deeper than this are malformed; it keeps hostile input off the interpreter's
@@ -333,7 +334,14 @@ def braces_value(text: str, pos: int, quote: str, depth: int = 0) -> tuple[Any, 
                 raise Invalid("a list item is followed by neither comma nor bracket")
     if text[pos] == "{":
         members: dict[str, Any] = {}
-        pos = skip_white(text, pos + 1)
+        brace, pos = pos, skip_white(text, pos + 1)
+        if quote[0] != '"' and text.startswith('"', pos):
+            # Models and templates write JSON here as well.
+            nested = Nested(brace)
+            if not nested.advance(text):
+                return None
+            with contextlib.suppress(Invalid):
+                return decode_json(text[brace : nested.end]), nested.end
         while True:
             if pos >= len(text):
                 return None

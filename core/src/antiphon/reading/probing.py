@@ -215,5 +215,5 @@ def _split_dates(text: str) -> list[str | Slot]:
             for spelling in (shown, shown.lstrip("0"), shown.replace(" 0", " ")):
                 if spelling in text:
                     before, _, after = text.partition(spelling)
-                    return [part for part in (before, Slot(""), *_split_dates(after)) if part]
+                    return [part for part in (before, Slot("date"), *_split_dates(after)) if part]
     return [text]

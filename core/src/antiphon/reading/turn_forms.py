@@ -11,6 +11,9 @@ SHORT = 8
 """A literal of fewer characters is no sure sign of anything."""
 
 
+_SLOTS = {"": "((?s:.*?))", "tools": "((?s:.*?))", "date": "([^\\n]{0,40}?)"}
+
+
 def slot_expression(literals: Literals, groups: list[str]) -> str:
     """Return an expression for literals with slots; the slots' fields are added to `groups`."""
     if isinstance(literals, str):
@@ -19,8 +22,8 @@ def slot_expression(literals: Literals, groups: list[str]) -> str:
     after_tools = False
     for part in literals:
         if isinstance(part, Slot):
-            groups.append(part.field)
-            parts.append("((?s:.*?))" if part.field in ("", "tools") else "([^\\n]*?)")
+            groups.append("" if part.field == "date" else part.field)
+            parts.append(_SLOTS.get(part.field, "([^\\n]*?)"))
             after_tools = part.field == "tools"
         else:
             parts.append(re.escape(part))

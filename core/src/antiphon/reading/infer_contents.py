@@ -1,0 +1,69 @@
+"""Reading off a template how it writes contents: lists of parts, white space at the ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from antiphon.reading.grammar import Grammar, RoleForm
+from antiphon.reading.probing import Message, Prober, conversation, word
+from antiphon.reading.turn_forms import SHORT
+
+
+def add_contents(grammar: Grammar, prober: Prober) -> Grammar:
+    """Return the grammar with what holds of the contents of each role."""
+    printed = _printed_as_lists(prober)
+    strict = _is_strict(grammar, prober)
+
+    is_merged = _is_merged(grammar, prober)
+
+    def settled(form: RoleForm) -> RoleForm:
+        if is_merged and form.role == "assistant" and isinstance(form.closer, str):
+            form = replace(form, other_closers=(*form.other_closers, form.closer[1:]))
+        if form.role in printed and form.value == "text":
+            form = replace(form, value="python")
+        if strict and form.role == "user" and (form.after is None or "" in form.after):
+            form = replace(form, trims="both", strict=True)
+        return form
+
+    return replace(grammar, roles=tuple(map(settled, grammar.roles)))
+
+
+def _printed_as_lists(prober: Prober) -> set[str]:
+    """Return the roles whose list of parts a template prints as Python writes it."""
+    found = set()
+    for sequence in ("ua", "sua"):
+        made: list[Message] = []
+        for message in conversation(sequence):
+            made.append({**message, "content": [{"type": "text", "text": message["content"]}]})
+        text = prober.render(made)
+        found |= {message["role"] for message in made if text and str(message["content"]) in text}
+    return found
+
+
+def _is_merged(grammar: Grammar, prober: Prober) -> bool:
+    """Whether the line break before an empty answer is the one behind it as well."""
+    text = prober.render([*conversation("u"), {"role": "assistant", "content": ""}])
+    for form in grammar.forms("assistant") if text else ():
+        opener, closer = form.opener, form.closer
+        if not isinstance(opener, str) or not isinstance(closer, str):
+            continue
+        if opener.endswith("\n") and closer.startswith("\n") and len(closer.strip()) > SHORT:
+            return text is not None and text.endswith(opener + closer[1:])
+    return False
+
+
+def _is_strict(grammar: Grammar, prober: Prober) -> bool:
+    """Whether white space at the head of a question shows that a system text stands before it.
+
+    So it is where a template strips questions, but not the system text that it makes their
+    beginning.
+    """
+    system, question = f"  {word('s', 0)}", f"  {word('u', 1)}"
+    asked = {"role": "user", "content": question}
+    text = prober.render([{"role": "system", "content": system}, asked])
+    alone = prober.render([asked])
+    if text is None or alone is None or system not in text or question in alone:
+        return False
+    before = text.partition(system)[0]
+    openers = {form.opener for form in grammar.forms("user")}
+    return before in openers
