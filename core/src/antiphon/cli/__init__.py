@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "render": ("antiphon.cli.render:render", "Render conversations as a model sees them."),
     "parse": ("antiphon.cli.parse:parse", "Read model output back into messages."),
     "tokenize": ("antiphon.cli.tokenize:tokenize", "Turn a chat data set into tokens and masks."),
+    "drift": ("antiphon.cli.drift:drift", "Say where stored ids and a new encoding differ."),
     "check": ("antiphon.cli.check:check", "Check a family against a tokenizer."),
     "view": ("antiphon.cli.view:view", "Look at trajectories."),
     "plugins": ("antiphon.cli.plugins:plugins", "List plugins and find out what is wrong."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +55,10 @@ class PromptGroup:
         for number, (row, mask) in enumerate(zip(rows, masks, strict=True)):
             if len(row) != len(mask):
                 raise InvalidData(f"Row {number} has {len(row)} ids and a mask of {len(mask)}.")
-        common = len(os.path.commonprefix([list(row) for row in rows]))
+        # What the first and the last in order have in common, all in between have.
+        one, other = list(min(map(list, rows))), list(max(map(list, rows)))
+        pairs = enumerate(zip(one, other, strict=False))
+        common = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
         common = min([common, *(list(m).index(True) for m in masks if True in m)])
         group = cls.of(rows[0][:common])
         for row, mask in zip(rows, masks, strict=True):

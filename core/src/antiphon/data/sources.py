@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,7 +22,7 @@ from antiphon.errors import InvalidData, InvalidParameter, OutputError
 
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 _SUFFIXES = (*_LINES, ".json", ".parquet", ".arrow")
-_COLUMNS = (
+COLUMNS = (
     *_ROW_KEYS,
     "prompt",
     "completion",
@@ -103,13 +103,20 @@ def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
         yield number, value
 
 
-def open_rows(name: str | Path, *, split: str = "train", config: str | None = None) -> RowSource:
+def open_rows(
+    name: str | Path,
+    *,
+    split: str = "train",
+    config: str | None = None,
+    columns: Sequence[str] | None = COLUMNS,
+) -> RowSource:
     """Return the rows of a file, of the files in a folder, of a saved data set, or of one on the hub.
 
     Args:
         name: A path, or else the name of a data set, which is streamed.
         split: Which split of a data set.
         config: Which configuration of a data set.
+        columns: The columns to read of those that are there; None for all.
 
     Raises:
         InvalidData: There is nothing of that name, or no file of a known kind.
@@ -117,7 +124,7 @@ def open_rows(name: str | Path, *, split: str = "train", config: str | None = No
     path = Path(name)
     if path.is_dir():
         if (path / "state.json").exists() or (path / "dataset_dict.json").exists():
-            return _saved(path, split)
+            return _saved(path, split, columns)
         files = sorted(
             p
             for p in path.rglob("*")
@@ -126,16 +133,16 @@ def open_rows(name: str | Path, *, split: str = "train", config: str | None = No
         )
         if not files:
             raise InvalidData(f"{path} holds no file that ends in {', '.join(_SUFFIXES)}.")
-        return _files(str(path), files)
+        return _files(str(path), files, columns)
     if path.exists():
         if not path.name.endswith(_SUFFIXES):
             raise InvalidData(
                 f"{path} ends in none of {', '.join(_SUFFIXES)}, so its form is not known."
             )
-        return _files(str(path), [path])
+        return _files(str(path), [path], columns)
     if (path.suffix and str(name).endswith(_SUFFIXES)) or str(name).count("/") > 1:
         raise InvalidData(f"There is no file {name}.")
-    return _hub(str(name), split, config)
+    return _hub(str(name), split, config, columns)
 
 
 def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
@@ -144,11 +151,13 @@ def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
     return RowSource(name, "", False, total, lambda rows: _lists(values, rows))
 
 
-def from_dataset(dataset: Any, name: str | None = None) -> RowSource:
+def from_dataset(
+    dataset: Any, name: str | None = None, columns: Sequence[str] | None = COLUMNS
+) -> RowSource:
     """Return the rows of a `datasets.Dataset` or `datasets.IterableDataset`."""
-    columns = getattr(dataset, "column_names", None)
-    if columns:
-        dataset = dataset.select_columns(_wanted(columns, name or "the data set"))
+    present = getattr(dataset, "column_names", None)
+    if present:
+        dataset = dataset.select_columns(_wanted(present, columns, name or "the data set"))
     arrow = dataset.with_format("arrow")
 
     def parts(rows: int) -> Iterator[tuple[Any, Any, int, int]]:
@@ -166,7 +175,7 @@ def _lists(values: Iterable[Any], rows: int) -> Iterator[tuple[Any, Any, int, in
         yield "values", part, len(part), len(part)
 
 
-def _files(name: str, files: list[Path]) -> RowSource:
+def _files(name: str, files: list[Path], columns: Sequence[str] | None) -> RowSource:
     mark = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
@@ -181,9 +190,9 @@ def _files(name: str, files: list[Path]) -> RowSource:
     def parts(rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         for path in files:
             if path.suffix == ".parquet":
-                yield from _parquet(path, rows)
+                yield from _parquet(path, rows, columns)
             elif path.suffix == ".arrow":
-                yield from _arrow(path, rows)
+                yield from _arrow(path, rows, columns)
             elif path.suffix == ".json":
                 yield from _json(path, rows)
             else:
@@ -225,13 +234,15 @@ def _json(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         yield kind, part, count, share * count
 
 
-def _parquet(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
+def _parquet(
+    path: Path, rows: int, wanted: Sequence[str] | None
+) -> Iterator[tuple[Any, Any, int, int]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as file:
-            columns = _wanted(file.schema_arrow.names, str(path))
+            columns = _wanted(file.schema_arrow.names, wanted, str(path))
             share = path.stat().st_size // max(1, file.metadata.num_rows)
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 yield "arrow", _ipc([batch], batch.schema), batch.num_rows, share * batch.num_rows
@@ -239,7 +250,9 @@ def _parquet(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         raise InvalidData(f"{path} can't be read as Parquet: {error}.") from error
 
 
-def _arrow(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
+def _arrow(
+    path: Path, rows: int, wanted: Sequence[str] | None
+) -> Iterator[tuple[Any, Any, int, int]]:
     import pyarrow as pa
 
     try:
@@ -252,7 +265,7 @@ def _arrow(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
                 file = pa.ipc.open_file(mapped)
                 batches = (file.get_batch(i) for i in range(file.num_record_batches))
                 reader = file
-            columns = _wanted(reader.schema.names, str(path))
+            columns = _wanted(reader.schema.names, wanted, str(path))
             for batch in batches:
                 chosen = batch.select(columns)
                 for start in range(0, chosen.num_rows, rows):
@@ -262,7 +275,7 @@ def _arrow(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         raise InvalidData(f"{path} can't be read as Arrow: {error}.") from error
 
 
-def _saved(path: Path, split: str) -> RowSource:
+def _saved(path: Path, split: str, columns: Sequence[str] | None) -> RowSource:
     found = _datasets(str(path)).load_from_disk(str(path))
     if isinstance(found, dict):
         if split not in found:
@@ -270,10 +283,10 @@ def _saved(path: Path, split: str) -> RowSource:
                 f"{path} has no split {split!r}; it has {', '.join(sorted(found))}."
             )
         found = found[split]
-    return from_dataset(found, str(path))
+    return from_dataset(found, str(path), columns)
 
 
-def _hub(name: str, split: str, config: str | None) -> RowSource:
+def _hub(name: str, split: str, config: str | None, columns: Sequence[str] | None) -> RowSource:
     try:
         found = _datasets(name).load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
@@ -281,7 +294,7 @@ def _hub(name: str, split: str, config: str | None) -> RowSource:
         raise InvalidData(
             f"{name} is no file, and no data set of that name could be opened: {reason}."
         ) from error
-    source = from_dataset(found, name)
+    source = from_dataset(found, name, columns)
     return RowSource(
         name, _digest(f"{name} {config} {split}".encode()), True, source.total, source.parts
     )
@@ -297,13 +310,15 @@ def _datasets(name: str) -> Any:
     return datasets
 
 
-def _wanted(columns: Iterable[str], name: str) -> list[str]:
-    present = list(columns)
-    wanted = [column for column in present if column in _COLUMNS]
+def _wanted(present: Iterable[str], columns: Sequence[str] | None, name: str) -> list[str]:
+    names = list(present)
+    if columns is None:
+        return names
+    wanted = [column for column in names if column in columns]
     if not any(column in (*_ROW_KEYS, "prompt") for column in wanted):
         raise InvalidData(
             f"{name} has no column with conversations (messages, conversations, prompt, …); its columns are "
-            f"{', '.join(present)}."
+            f"{', '.join(names)}."
         )
     return wanted
 
