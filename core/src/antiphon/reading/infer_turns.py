@@ -301,6 +301,7 @@ def role_forms(turns: Turns) -> tuple[RoleForm, ...]:
     if closer == turns.closers.get("a"):
         # A first turn with an answer's header is an answer.
         others |= {text for text in headers if lead_of(text).endswith(tuple(usual - {text}))}
+        others |= {text for (role, text, _), places in made.items() if role == "a" and "" in places}
     made = {key: places for key, places in made.items() if key[0] != "s" or key[1] not in others}
     names = {"": "", **ROLES}
     unsaid = []
