@@ -116,10 +116,6 @@ def test_arguments_as_a_mapping_are_refused_where_the_template_joins_strings():
     assert oracle.render(BY_NAME["deepseek-r1"].load_template(), mapped) is None
 
 
-@pytest.mark.xfail(
-    reason="a history drops content None, which these templates demand of a message with calls",
-    strict=False,
-)
 def test_a_history_renders_on_every_dialect_whatever_form_its_arguments_have():
     from antiphon import History
 

@@ -150,9 +150,6 @@ def test_any_conversation_in_order_comes_back_to_the_byte(family):
     assert compared >= 100
 
 
-@pytest.mark.xfail(
-    reason="the reader takes a block behind an empty one for reasoning", strict=False
-)
 @pytest.mark.parametrize("name", ["deepseek-v3.2", "deepseek-v4"])
 @pytest.mark.parametrize("thinking", [False, True])
 def test_a_block_behind_an_empty_one_is_content(name, thinking):
