@@ -278,7 +278,8 @@ def _why(
     if "".join(was.split()) == "".join(now.split()):
         return "white space"
     special = {token for token, (_, is_special) in tokens.added.items() if is_special}
-    if not less.strip() and all(t in special for t in (stored or encoded)):
+    rest = [t for t in (*stored, *encoded) if t not in special]
+    if not less.strip() and not tokens.decode(rest).strip():
         return "end token"
     if _json_form(was) == _json_form(now) or _squeezed(was) == _squeezed(now):
         return "booleans"
