@@ -7,8 +7,8 @@ from typing import Any
 
 from antiphon.errors import RenderError
 from antiphon.rendering import Rendering
-from antiphon.testing.corpus import with_arguments
 from antiphon.testing.results import CheckFailed
+from antiphon.testing.scenarios import with_arguments
 from antiphon.testing.subject import FamilySubject
 
 

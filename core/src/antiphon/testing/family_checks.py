@@ -12,8 +12,8 @@ from antiphon.environment import compile_template
 from antiphon.errors import RenderError
 from antiphon.families import ModelFamily
 from antiphon.rendering import Rendering, render
-from antiphon.testing.corpus import Case, with_arguments
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
+from antiphon.testing.scenarios import Case, with_arguments
 from antiphon.testing.subject import FamilySubject
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")

@@ -20,8 +20,8 @@ from antiphon.reading import (
     unparse,
 )
 from antiphon.rendering import Rendering
-from antiphon.testing.corpus import Case, Message
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
+from antiphon.testing.scenarios import Case, Message
 from antiphon.testing.subject import FamilySubject
 from antiphon.tokenizers import view
 

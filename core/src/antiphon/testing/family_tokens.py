@@ -7,8 +7,8 @@ from itertools import pairwise
 from antiphon.batch import render_batch
 from antiphon.rendering import Rendering
 from antiphon.samples import training_samples
-from antiphon.testing.corpus import Case, hostile_texts
 from antiphon.testing.results import CheckSkipped, Problems, demand, same_text
+from antiphon.testing.scenarios import Case, hostile_texts
 from antiphon.testing.subject import FamilySubject, _as_source
 from antiphon.tokenization import TokenizedRendering
 from antiphon.tokenizers import TokenizerView, view

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.testing.corpus import Case, corpus
+from antiphon.testing.scenarios import Case, corpus
 from antiphon.testing.stand_in import StandInTokenizer, stand_in_for
 
 

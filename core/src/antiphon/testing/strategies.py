@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from antiphon.testing.corpus import Message, hostile_texts
+from antiphon.testing.scenarios import Message, hostile_texts
 
 #: What markup, templates and tokenizers stumble over.
 _FRAGMENTS = (
