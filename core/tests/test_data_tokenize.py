@@ -246,6 +246,22 @@ def test_an_error_in_another_process_comes_back_as_it_is(tmp_path: Path) -> None
         )
 
 
+def test_a_tokenizer_that_is_not_there_ends_in_one_sentence_with_two_processes_too(
+    tmp_path: Path,
+) -> None:
+    data = write_lines(tmp_path / "in.jsonl", 2)
+    line = ["tokenize", data, tmp_path / "out", "--tokenizer", tmp_path / "no" / "such" / "folder"]
+    done = subprocess.run(
+        [sys.executable, "-m", "antiphon.cli", *map(str, line), "--workers", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "There is no tokenizer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_trainer_takes_the_result_as_it_is(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from transformers import (

@@ -154,18 +154,16 @@ def _count(number: int, word: str) -> str:
 
 
 class _Bar:
-    """A progress bar on standard error, where that is a terminal and rich is there."""
+    """A progress bar on standard error, where that is a terminal."""
 
     def __init__(self, total: int | None) -> None:
         self._total = total
         self._bar: Any = None
 
     def __enter__(self) -> _Bar:
-        try:
-            from rich.console import Console
-            from rich.progress import Progress
-        except ImportError:
-            return self
+        from rich.console import Console
+        from rich.progress import Progress
+
         console = Console(stderr=True)
         if console.is_terminal:
             columns: tuple[Any, ...] = (*Progress.get_default_columns(), "{task.fields[told]}")

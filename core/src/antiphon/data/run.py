@@ -10,6 +10,7 @@ import functools
 import gc
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -323,9 +324,11 @@ class _Pool:
         # Asked of a worker, so that this process need not load what they have loaded already.
         try:
             return self._pool.submit(_describe, job.options).result()
-        except BrokenProcessPool:
-            # An initializer failed; here the same thing fails with its reason.
-            return _described(load_tokenizer(job.tokenizer), job.options)
+        except BrokenProcessPool as error:
+            raise OutputError(
+                "The worker processes ended before they had begun: a script must guard its start by "
+                'if __name__ == "__main__", and each process needs memory for the tokenizer.'
+            ) from error
 
     def submit(self, job: TokenizeJob, block: Block) -> Future[dict[str, Any]]:
         # The tokenizer is with the workers already.
@@ -352,16 +355,28 @@ _of_worker: list[Any] = []
 def _begin(job: TokenizeJob, threads: str) -> None:
     from antiphon.plugins import get_host
 
+    # Who interrupts the run means the first process; this one ends with it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = threads
-    get_host().check_same(job.plugins)
-    _of_worker[:] = [load_tokenizer(job.tokenizer)]
+    try:
+        get_host().check_same(job.plugins)
+        _of_worker[:] = [load_tokenizer(job.tokenizer)]
+    except AntiphonError as error:
+        # An initializer that raises breaks the pool with a traceback; the first task tells it properly.
+        _of_worker[:] = [error]
     # What is imported and loaded by now stays: collecting garbage need not walk it again and again.
     gc.freeze()
 
 
+def _own_tokenizer() -> Any:
+    if isinstance(_of_worker[0], AntiphonError):
+        raise _of_worker[0]
+    return _of_worker[0]
+
+
 def _make(job: TokenizeJob, block: Block) -> dict[str, Any]:
-    return make_shard(job, _of_worker[0], block)
+    return make_shard(job, _own_tokenizer(), block)
 
 
 def _describe(options: SampleOptions) -> dict[str, str]:
-    return _described(_of_worker[0], options)
+    return _described(_own_tokenizer(), options)
