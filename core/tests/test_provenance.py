@@ -8,10 +8,10 @@ import pickle
 from typing import Any
 
 import pytest
+from antiphon.json_text import dump_json
 from antiphon.provenance import (
     Traced,
     concat,
-    dump_json,
     join,
     percent_format,
     replace,

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
 from antiphon.provenance import trace
-from antiphon.rendering import Rendering, Source, prepare, render_source, trace_messages
+from antiphon.rendering import Rendering, render_source
+from antiphon.source import Source, prepare, trace_messages
 from antiphon.tokenization import (
     Break,
     Piece,

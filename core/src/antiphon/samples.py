@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.caches import BoundedCache
 from antiphon.errors import MaskUnavailable, RenderError
-from antiphon.rendering import Rendering, Source, prepare, render_source
+from antiphon.rendering import Rendering, render_source
+from antiphon.source import Source, prepare
 from antiphon.stability import shape_of
 from antiphon.tokenization import Piece, TokenizedRendering, assemble, tokenize
 from antiphon.tokenizers import TokenizerView, view
@@ -101,17 +102,22 @@ class SamplePlan:
                 else {message: s for message, s in self._covered.items() if message in only}
             )
         base = tokenize([self.rendering], tokenizer)[0]
-        if only is None:
+        chosen = [
+            (t.start, t.end)
+            for t in self.rendering.turns
+            if t.message in self.messages and (only is None or t.message in only)
+        ]
+        if len(chosen) == len(self.rendering.turns):
             return base
-        turns = [(t.start, t.end) for t in self.rendering.turns if t.message in only]
-        return replace(base, _mask=_mask_on(base, turns))
+        return replace(base, _mask=_mask_on(base, chosen))
 
 
 def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
     """Return the fewest samples for a conversation, in the order of the turns that they train.
 
-    Rendering the conversation up to each of its turns tells where the template rewrites what it has printed. That a
-    template does not is remembered by the conversation's shape (`antiphon.stability`); then one rendering is enough.
+    Rendering the conversation up to each of its turns tells where the template rewrites what it has printed. Which
+    turns stand together is remembered by the conversation's shape (`antiphon.stability`); then one rendering for each
+    sample is enough.
 
     Raises:
         MaskUnavailable: The turn of a message could not be found.
@@ -120,12 +126,21 @@ def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
     assistants = _assistants(source)
     if not assistants:
         return [SamplePlan(render_source(source, tokenizer, False), (), None, {})]
-    upto = replace(source, messages=source.messages[: assistants[-1] + 1])
-    key = (_context_key(source), shape_of(upto.messages, source.template))
-    if _stable.get(key):
-        rendering = render_source(upto, tokenizer, False)
-        if not rendering.unlocated:
-            return [SamplePlan(rendering, (t.message for t in rendering.turns), None, {})]
+    shown = source.messages[: assistants[-1] + 1]
+    key = (_context_key(source), shape_of(shown, source.template))
+    known = _parts.get(key)
+    if known is not None:
+        plans = [
+            SamplePlan(
+                render_source(replace(source, messages=shown[: last + 1]), tokenizer, False),
+                messages,
+                None,
+                {},
+            )
+            for last, messages in known
+        ]
+        if all(plan.messages <= {t.message for t in plan.rendering.turns} for plan in plans):
+            return plans
     samples = [_sample(source, index, tokenizer) for index in assistants]
     found = [sample for sample in samples if sample is not None]
     if not found:
@@ -146,19 +161,17 @@ def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
         }
         trained |= covered.keys()
         result.append(SamplePlan(leaf.rendering, covered, leaf, covered))
-    if len(result) == 1 and _is_plain(longest[0], result[0], assistants[-1]):
-        _stable.put(key, True)
+    if all(_is_rendered(leaf, plan) for leaf, plan in zip(longest, result, strict=True)):
+        parts = zip(longest, result, strict=True)
+        _parts.put(key, tuple((leaf.message, plan.messages) for leaf, plan in parts))
     return result
 
 
-def _is_plain(leaf: _Sample, plan: SamplePlan, last: int) -> bool:
-    """Whether one rendering up to the last answer shows just these turns."""
+def _is_rendered(leaf: _Sample, plan: SamplePlan) -> bool:
+    """Whether the rendering up to the leaf's message shows the turns just where they are trained."""
     turns = {(t.message, t.start, t.end) for t in leaf.rendering.turns}
-    return (
-        leaf.message == last
-        and plan.follows_template
-        and turns == {(s.message, s.start, s.end) for s in plan._covered.values()}
-    )
+    own = {(s.message, s.start, s.end) for s in plan._covered.values()}
+    return plan.follows_template and not leaf.rendering.unlocated and own <= turns
 
 
 def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list[bool]:
@@ -292,5 +305,5 @@ def _as_generated(source: Source, index: int, prompt: str, last: Rendering, turn
     return prompt + last.text[turn.start : turn.end]
 
 
-# Shapes of conversations of which a template rewrites nothing.
-_stable: BoundedCache[Hashable, bool] = BoundedCache(4096)
+# For shapes of conversations: the last message of each sample, and the messages that it trains.
+_parts: BoundedCache[Hashable, tuple[tuple[int, frozenset[int]], ...]] = BoundedCache(4096)

@@ -100,7 +100,7 @@ class Template:
     @functools.cached_property
     def source(self) -> str:
         """The template's Jinja source, chosen once for a batch."""
-        from antiphon.rendering import choose_template
+        from antiphon.source import choose_template
 
         tools = self.variables.get("tools")
         return choose_template(self.tokenizer, self.chat_template, self.family, tools)[1]

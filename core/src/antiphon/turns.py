@@ -24,7 +24,8 @@ from antiphon.provenance import SpanTuple, traced_whole
 from antiphon.stability import shape_of
 
 if TYPE_CHECKING:
-    from antiphon.rendering import Rendering, Source
+    from antiphon.rendering import Rendering
+    from antiphon.source import Source
 
 # Fields that templates print in headers: the model does not write them.
 HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})

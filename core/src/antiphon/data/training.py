@@ -184,7 +184,7 @@ def make_samples(
 def _plan(
     conversation: Conversation, template: Template, options: SampleOptions
 ) -> list[SamplePlan]:
-    from antiphon.rendering import prepare
+    from antiphon.source import prepare
 
     tools = conversation.tools if conversation.tools is not None else options.tools
     # A dialect is looked up once for the batch.

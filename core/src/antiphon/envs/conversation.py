@@ -166,7 +166,7 @@ class Prompter:
     @property
     def template_fingerprint(self) -> str:
         """16 hexadecimal digits of the template that prompts are made with."""
-        from antiphon.rendering import choose_template
+        from antiphon.source import choose_template
 
         _, source = choose_template(self.tokenizer, self.chat_template, self.family, self.tools)
         return hashlib.sha256(source.encode()).hexdigest()[:16]
