@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from antiphon.continuation import continued
 from antiphon.errors import InvalidMessage
 from antiphon.provenance import REASONING_FIELDS, spans_of
 from antiphon.source import Source, prepare
