@@ -125,6 +125,7 @@ def main() -> None:
                 start = time.perf_counter()
                 subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
                 times[key].append(time.perf_counter() - start)
+                print(f"  {key:26} {times[key][-1]:7.2f} s", flush=True)
         tokens = check(folder, options.tokenizer)
         medians = {key: statistics.median(value) for key, value in times.items()}
         for key, seconds in medians.items():

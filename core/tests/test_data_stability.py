@@ -43,9 +43,9 @@ def test_what_was_found_out_of_one_conversation_holds_for_others_of_its_shape(pa
             messages = conversation["messages"]
             options = {"tools": conversation.get("tools"), "chat_template": source}
             changed = other_words(copy.deepcopy(messages))
-            samples_module._stable.clear()
+            samples_module._parts.clear()
             alone = outcome(changed, own, options)
-            samples_module._stable.clear()
+            samples_module._parts.clear()
             outcome(messages, own, options)
             assert outcome(changed, own, options) == alone, (name, conversation["id"])
             compared += isinstance(alone, list)
