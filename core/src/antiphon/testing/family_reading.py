@@ -73,7 +73,8 @@ def check_render_again(subject: FamilySubject) -> None:
                 if not _is_ambiguous(subject, case):
                     _render_again(subject, case, rendering, rendering.text)
                 ids = rendering.tokenize(subject.tokenizer).input_ids
-                _render_again(subject, case, rendering, ids)
+                if view(subject.tokenizer).decode(ids) == rendering.text:
+                    _render_again(subject, case, rendering, ids)
     problems.settle(at_least=1)
 
 

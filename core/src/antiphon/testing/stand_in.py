@@ -101,6 +101,8 @@ def special_tokens_for(family: ModelFamily, grammar: Grammar | None = None) -> d
         ]
     known = [found for text in texts for found in MARKER.findall(text)]
     bos = next((text for text in known if "begin" in text and "of" in text), "<s>")
+    if grammar is not None and MARKER.fullmatch(grammar.bos.strip()):
+        bos = grammar.bos.strip()
     end = family.end_tokens[0] if family.end_tokens else "</s>"
     return {
         "bos_token": bos,
