@@ -374,3 +374,13 @@ def test_a_closer_of_reasoning_in_an_earlier_answer_is_its_content() -> None:
     )
     message = parse(text, family=QWEN3)[1]
     assert (message["content"], message["reasoning_content"]) == ("a </think> b", "")
+
+
+def test_a_marker_without_a_call_does_not_take_the_next_turn() -> None:
+    text = (
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<tool_call>\n<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+    conversation = read_conversation(text, family=QWEN3)
+    assert conversation.messages[1]["content"] == "<tool_call>\n"
+    assert conversation.prompted

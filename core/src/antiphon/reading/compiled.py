@@ -22,6 +22,7 @@ _DISTINCT = 4
 """Characters that a part of an opener must have to stand for the whole."""
 
 _LINES = re.compile(r"[ \t\r]*\n\s*|(?<=>)(?=<)")
+_SYMBOL = re.compile("[\ud800-\udfff]")
 TOKEN = re.compile(r"<\|[^<>|\s]+\|>|<[^<>\s]+>|[\ud800-\udfff]")
 
 
@@ -171,7 +172,6 @@ class Compiled:
         self.symbols = dict(symbols)
         self.is_exact = bool(symbols)
         """Whether markers are control characters."""
-        self._translate = {ord(char): text for char, text in symbols.items()}
         ends = [*grammar.end_tokens, *(end for form in grammar.calls for end in form.ends)]
         self.stops = tuple(dict.fromkeys(convert(end.strip(WHITE)) for end in ends))
         self.calls = tuple(
@@ -209,7 +209,13 @@ class Compiled:
 
     def plain(self, text: str) -> str:
         """Return text with control characters written out."""
-        return text.translate(self._translate) if self._translate else text
+        if not self.symbols or text.isascii():
+            return text
+        return _SYMBOL.sub(self._written, text)
+
+    def _written(self, found: re.Match[str]) -> str:
+        symbol = found.group()
+        return self.symbols.get(symbol, symbol)
 
     def convert_literals(self, literals: Literals) -> Literals:
         """Rewrite a literal or a tuple of literals and slots."""

@@ -385,6 +385,11 @@ class Splitter:
         for _ in range(_MAX_EXTENSIONS):
             body = text[start : close.start()]
             message, is_open = self._message(body, form.has_thought)
+            if close is not first and not is_open and "unparsed_calls" in message:
+                # It is no call with more text either: the first end was the end.
+                close = first
+                message, is_open = self._message(text[start : close.start()], form.has_thought)
+                break
             if not is_open or close.start() >= len(text):
                 break
             further = form.ending(text, max(close.end(), close.start() + 1))

@@ -88,19 +88,16 @@ class TokenTable:
     def text(self, ids: Iterable[int]) -> str:
         """Return ids as text with control characters."""
         symbol = self._symbol
+        given = ids if isinstance(ids, list) else list(ids)
         parts: list[str] = []
-        run: list[int] = []
-        for index in ids:
-            found = symbol.get(index)
-            if found is None:
-                run.append(index)
-                continue
-            if run:
-                parts.append(self.decode(run))
-                run = []
-            parts.append(found)
-        if run:
-            parts.append(self.decode(run))
+        start = 0
+        for place in [place for place, index in enumerate(given) if index in symbol]:
+            if place > start:
+                parts.append(self.decode(given[start:place]))
+            parts.append(symbol[given[place]])
+            start = place + 1
+        if start < len(given):
+            parts.append(self.decode(given[start:]))
         return "".join(parts)
 
     def symbol(self, index: int) -> str | None:

@@ -512,7 +512,7 @@ class Machine:
         for number, call in enumerate(found.calls):
             call.raw = raw
             self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
-        self._piece("call", text[opened.start : found.end])
+        self.pieces.append(Piece("call", raw))
         self._in_block = found.calls[-1].form
         self._state = "between"
 

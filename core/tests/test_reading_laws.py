@@ -1,0 +1,143 @@
+"""Reading and rendering undo each other, for random histories with hostile contents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from antiphon.errors import FamilyNotFound, RenderError
+from antiphon.reading import read_conversation
+from antiphon.registry import get_family
+from antiphon.rendering import render
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+FAMILIES = ("qwen2.5", "qwen3", "llama3.1", "deepseek-v3.1", "chatml")
+CALLING = ("qwen2.5", "qwen3", "llama3.1", "deepseek-v3.1")
+TOKENS = {
+    "llama3.1": {"bos_token": "<|begin_of_text|>", "date_string": "26 Jul 2024"},
+    "deepseek-v3.1": {"bos_token": "<｜begin▁of▁sentence｜>"},
+}
+FOREIGN = ("[INST]", "<start_of_turn>", "<|channel|>", "[TOOL_CALLS]", "<arg_key>", "</s>")
+SIGNS = (
+    "{",
+    "}",
+    "[",
+    "]",
+    '"',
+    "'",
+    "\\",
+    "\\n",
+    "{{ a }}",
+    "{% b %}",
+    "&",
+    "<",
+    ">",
+    "null",
+    ",",
+)
+WORDS = ("one", "two", "Ås", "🌸", "\n", "\n\n", " ", "  ", "0", ": ")
+OWN = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<tool_response>", "</tool_response>")
+FORMATTED = (*OWN, "<tool_call>\n", "\n</tool_call>", "<｜tool▁sep｜>", '{"name": "f"')
+
+hostile = st.lists(st.sampled_from((*FOREIGN, *SIGNS, *WORDS)), max_size=8).map("".join)
+asked = st.lists(st.sampled_from((*FOREIGN, *SIGNS, *WORDS, *OWN)), max_size=8).map("".join)
+marked = st.lists(st.sampled_from((*SIGNS, *WORDS, *FORMATTED)), max_size=6).map("".join)
+solid = hostile.map(lambda text: f"a{text}z")
+arguments = st.dictionaries(
+    st.sampled_from(("city", "days", "note")),
+    st.one_of(asked, st.integers(-9, 9), st.booleans(), st.none(), st.lists(asked, max_size=2)),
+    max_size=3,
+)
+
+
+def options_of(name: str) -> tuple[Any, dict[str, Any]]:
+    try:
+        family = get_family(name)
+    except FamilyNotFound as error:
+        pytest.skip(f"the distribution that brings {name} is not installed: {error}")
+    return family.load_grammar(), {
+        "chat_template": family.load_template(),
+        **TOKENS.get(name, {}),
+    }
+
+
+def history(texts: list[str], system: str | None) -> list[dict[str, Any]]:
+    """Return a conversation in which question and answer take turns."""
+    roles = ("user", "assistant")
+    made = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+    return [*([{"role": "system", "content": system}] if system else []), *made]
+
+
+def kept(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what a rendering can hold of messages, with arguments read."""
+    made = []
+    for message in messages:
+        item = {"role": message["role"], "content": message.get("content") or ""}
+        for call in message.get("tool_calls") or ():
+            given_ = call["function"]["arguments"]
+            read = json.loads(given_) if isinstance(given_, str) else given_
+            item.setdefault("calls", []).append((call["function"]["name"], read))
+        made.append(item)
+    return made
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_random_histories_come_back(name: str) -> None:
+    grammar, options = options_of(name)
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(solid, min_size=1, max_size=6), st.one_of(st.none(), solid), asked)
+    def check(texts: list[str], system: str | None, question: str) -> None:
+        texts[0] = f"a{question}z"
+        messages = history(texts, system)
+        text = render(messages, **options).text
+        assert kept(read_conversation(text, family=grammar).messages) == kept(messages)
+
+    check()
+
+
+@pytest.mark.parametrize("name", CALLING)
+def test_random_calls_come_back(name: str) -> None:
+    grammar, options = options_of(name)
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(arguments, solid, solid)
+    def check(values: dict[str, Any], result: str, answer: str) -> None:
+        shown: Any = json.dumps(values) if grammar.arguments == "string" else values
+        call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": shown}}
+        messages = [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": grammar.empty_content, "tool_calls": [call]},
+            {"role": "tool", "content": result, "tool_call_id": "c1"},
+            {"role": "assistant", "content": answer},
+        ]
+        text = render(messages, **options).text
+        assert kept(read_conversation(text, family=grammar).messages) == kept(messages)
+
+    check()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_read_renders_to_the_same_text(name: str) -> None:
+    """Answers may hold the markers of reasoning and of calls that are none.
+
+    A whole call in an answer's text is read as a call, as a model may have written it: with another
+    white space around it than the template's it renders as the template writes calls.
+    """
+    grammar, options = options_of(name)
+
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(marked, min_size=1, max_size=5), st.booleans())
+    def check(texts: list[str], prompt: bool) -> None:
+        messages = history(texts, None)
+        try:
+            text = render(messages, add_generation_prompt=prompt, **options).text
+        except RenderError:
+            assume(False)
+        found = read_conversation(text, family=grammar)
+        again = render(found.messages, add_generation_prompt=found.prompted, **options).text
+        assert again == text
+
+    check()
