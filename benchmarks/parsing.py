@@ -44,7 +44,8 @@ COMPLETION = (
 def compare(works: dict[str, Callable[[], Any]], repeats: int, inner: int = 1) -> None:
     """Print the median and the best of the wall times of each work and the ratios to the first.
 
-    The works take turns, so that what else the machine does falls on all of them alike.
+    The works take turns, so that what else the machine does falls on all of them alike; before a
+    short work is measured it is done as often unmeasured, so that all are equally warm.
 
     Args:
         works: What to measure, ours first.
@@ -57,6 +58,8 @@ def compare(works: dict[str, Callable[[], Any]], repeats: int, inner: int = 1) -
     for _ in range(repeats):
         gc.collect()
         for name, work in works.items():
+            for _ in range(inner - 1):
+                work()
             start = time.perf_counter()
             for _ in range(inner):
                 work()
@@ -104,7 +107,7 @@ def completions(folder: str, repeats: int) -> None:
         cookbook = get_renderer("qwen3", tokenizer)
         assert cookbook.parse_response(ids)[0]["tool_calls"]
         works["tinker-cookbook"] = lambda: cookbook.parse_response(ids)
-    compare(works, repeats, 20)
+    compare(works, repeats, 40)
 
 
 def rendered(count: int, messages: int) -> tuple[list[list[dict[str, str]]], list[str]]:
