@@ -83,18 +83,21 @@ def build(args: argparse.Namespace) -> tuple[DatasetChatEnv, TransformersWrapper
 
 def roll_out(
     env: DatasetChatEnv, policy: TransformersWrapper, turns: int
-) -> tuple[TensorDictBase, torch.Tensor, torch.Tensor]:
-    """Return the sampled turns ``[n]``, the conversation of each, and what the conversations are worth."""
+) -> tuple[TensorDictBase, list[int], torch.Tensor, torch.Tensor]:
+    """Return the sampled turns ``[n]``, how many tokens each answer has, which conversation each belongs to, and what
+    the conversations are worth.
+    """
     steps = env.rollout(turns, policy, break_when_all_done=True)
     rewards = torch.zeros(len(steps))
-    sampled, conversations = [], []
+    sampled, lengths, conversations = [], [], []
     for step in steps.unbind(1):
         for index, row in enumerate(step.unbind(0)):
             if not row["done"].item():  # otherwise it had ended before
                 rewards[index] = row["next", "reward"].item()  # the last turn's stands
-                sampled.append(row.select("tokens", "log_probs"))
+                lengths.append(len(row["tokens", "response"]))
+                sampled.append(row.select(("tokens", "full"), ("log_probs", "full")))
                 conversations.append(index)
-    return lazy_stack(sampled), torch.tensor(conversations), rewards
+    return lazy_stack(sampled), lengths, torch.tensor(conversations), rewards
 
 
 def advantages_of(rewards: torch.Tensor, group: int) -> torch.Tensor:
@@ -104,9 +107,10 @@ def advantages_of(rewards: torch.Tensor, group: int) -> torch.Tensor:
     return (centred / (groups.std(1, keepdim=True) + 1e-4)).view(-1)
 
 
-def answers_of(tensordict: TensorDictBase) -> torch.Tensor:
-    """Return the log-probs of the sampled tokens, row after row in one tensor ``[tokens]``."""
-    return torch.cat(tensordict["log_probs"].get("response", as_list=True))
+def answers_of(turns: TensorDictBase, lengths: list[int]) -> torch.Tensor:
+    """Return the log-probs of the answers' tokens, which end each turn's row, in one tensor ``[tokens]``."""
+    rows = turns["log_probs"].get("full", as_list=True)
+    return torch.cat([row[-length:] for row, length in zip(rows, lengths, strict=True)])
 
 
 def main() -> None:
@@ -127,16 +131,15 @@ def main() -> None:
     curve: list[float] = []
     difference, begin = 0.0, time.perf_counter()
     for step in range(args.steps):
-        turns, conversations, rewards = roll_out(env, policy, args.turns)
+        turns, lengths, conversations, rewards = roll_out(env, policy, args.turns)
         curve.append(rewards.mean().item())
-        sampled = answers_of(turns)
-        lengths = [len(ids) for ids in turns["tokens"].get("response", as_list=True)]
+        sampled = answers_of(turns, lengths)
         worth = advantages_of(rewards, args.group)[conversations]
         worth = worth.repeat_interleave(torch.tensor(lengths))  # one per token
         with torch.no_grad():
-            reference = answers_of(start(turns)) if start is not None else None
+            reference = answers_of(start(turns), lengths) if start is not None else None
         for epoch in range(args.epochs):
-            log_probs = answers_of(scorer(turns))
+            log_probs = answers_of(scorer(turns), lengths)
             if epoch == 0:  # the weights have not moved yet: sampler and trainer must agree
                 gap = (log_probs.detach() - sampled).abs().max().item()
                 difference = max(difference, gap)

@@ -21,14 +21,13 @@ from antiphon_transformers import load_model
 from tiny_model import repeat_rows, tiny_model
 
 Batch = dict[str, torch.Tensor]
-IGNORED = -100  # the label that transformers' loss leaves out
+IGNORED = -100  # as a label: left out of the loss
 
 
 def collate(samples: Sequence[TokenizedRendering], pad: int) -> Batch:
     """Return ids, attention mask and labels ``[samples, longest]``, padded on the right."""
     shape = (len(samples), max(map(len, samples)))
-    ids, mask = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long)
-    labels = torch.full(shape, IGNORED)
+    ids, mask, labels = (torch.full(shape, fill) for fill in (pad, 0, IGNORED))
     for row, sample in enumerate(samples):
         size, own = len(sample), torch.tensor(sample.input_ids)
         ids[row, :size], mask[row, :size] = own, 1
@@ -92,7 +91,7 @@ def main() -> None:
     options = {"steps": args.steps, "batch_size": args.batch_size, "lr": args.lr or lr}
     losses = train(model, tokenizer, chats, family=family, **options)
     few = max(1, len(losses) // 4)
-    first, last = (sum(part) / few for part in (losses[:few], losses[-few:]))
+    first, last = sum(losses[:few]) / few, sum(losses[-few:]) / few
     print(f"mean loss: first quarter {first:.3f}, last quarter {last:.3f}")
 
 
