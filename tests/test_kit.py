@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import kit_backends
@@ -33,6 +34,8 @@ from antiphon.testing.capabilities import FLAGS, check_capabilities
 from antiphon.testing.random_checks import check_random
 from antiphon.testing.results import CheckResult, run_check
 from antiphon.testing.running import load_check
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from installing import antiphon, run
 
 CAN = Capabilities(system=True, calls=True, parallel_calls=True, tool_results=True)
@@ -253,3 +256,46 @@ def test_importing_the_kit_imports_neither_pytest_nor_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_no_module_stands_in_its_way() -> None:
+    import antiphon.testing
+    from antiphon.testing import corpus, hostile_texts
+
+    for name in antiphon.testing.__all__:
+        assert not isinstance(getattr(antiphon.testing, name), ModuleType), name
+    assert len({case.id for case in corpus()}) == len(corpus()) > 30
+    assert any("<|end|>" in text for text in hostile_texts(["<|end|>"]))
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.data())
+def test_strategies_make_what_they_say(data: st.DataObject) -> None:
+    from antiphon.testing import strategies
+
+    text = data.draw(strategies.texts(markers=("<|end|>",)))
+    assert "".join(data.draw(strategies.splits(text))) == text
+    messages = data.draw(strategies.conversations(system=True))
+    roles = [message["role"] for message in messages if message["role"] != "system"]
+    assert roles == ["user", "assistant"] * (len(roles) // 2)
+    assert json.loads(json.dumps(data.draw(strategies.arguments()))) is not None
+
+
+FIXTURES = """
+pytest_plugins = ["antiphon.testing.fixtures"]
+
+def test_all(antiphon_corpus, antiphon_stand_in, antiphon_check):
+    assert antiphon_corpus["one-turn"].messages[0]["role"] == "user"
+    assert "<|im_end|>" in antiphon_stand_in("chatml").get_vocab()
+    assert antiphon_check("chatml", only=["turns"]).ok
+
+def test_fails(antiphon_check):
+    antiphon_check("chatml", only=["parity"], templates=("{{ messages[0].content }}",))
+"""
+
+
+def test_fixtures_serve_and_fail_with_the_report(tmp_path: Any) -> None:
+    (tmp_path / "test_it.py").write_text(FIXTURES, encoding="utf-8")
+    done = run(["-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)])
+    assert "1 failed, 1 passed" in done.stdout, done.stdout
+    assert "where its text parts from the official one" in done.stdout
