@@ -29,6 +29,7 @@ from antiphon.wrapper_rows import (
     Key,
     Layout,
     Rows,
+    found,
     history_container,
     history_rows,
     response_message,
@@ -446,7 +447,7 @@ class LLMWrapper(LLMWrapperBase):
         """Take the prompt's ids from the tensordict, and with them what is still known of each token."""
         assert self.tokens_key is not None
         key = (*key_path(self.tokens_key), "prompt")
-        if td.get(key, None) is None:
+        if found(td, key) is None:
             return
         given = token_rows_of(td, key, [self.attention_mask_key]).ids
         for index, ids in enumerate(given):
@@ -461,7 +462,7 @@ class LLMWrapper(LLMWrapperBase):
         """Find how much of each row is its prompt, where the tensordict has the prompts too."""
         path = key_path(self.input_key)
         key = (*path[:-1], "prompt")
-        if len(path) < 2 or path[-1] != "full" or td.get(key, None) is None:
+        if len(path) < 2 or path[-1] != "full" or found(td, key) is None:
             return
         if self.input_mode == "history":
             prompts = history_rows(td, key, "prompt", self.template).ids

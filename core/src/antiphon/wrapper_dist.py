@@ -82,14 +82,16 @@ class DistributionMethods:
         _refuse(kwargs)
 
         def response(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
+            from antiphon.wrapper_rows import found
+
             lengths = rows.prompts
-            if lengths is None and td.get(tokens_key, None) is not None:
+            if lengths is None and found(td, tokens_key) is not None:
                 from antiphon.wrapper_rows import token_rows_of
 
                 lengths = [len(row) for row in token_rows_of(td, tokens_key, []).ids]
             if lengths is None:
-                found: list[torch.Tensor] = self._keyed(assistant_mask_key)(td, rows)
-                return found
+                masks: list[torch.Tensor] = self._keyed(assistant_mask_key)(td, rows)
+                return masks
             return [
                 torch.arange(len(ids)) >= length
                 for ids, length in zip(rows.ids, lengths, strict=True)

@@ -81,18 +81,23 @@ class Rows:
 # Reading
 
 
+def found(td: TensorDictBase, key: Key) -> Any:
+    """Return what stands under a key, or None."""
+    try:
+        return td.get(key, None)
+    except KeyError:  # a part of a nested key that is not there
+        return None
+    except RuntimeError:  # rows of different lengths in a lazy stack: no one tensor holds them
+        return cast("Any", td).get(key, as_list=True)
+
+
 def entry(td: TensorDictBase, key: Key, what: str) -> Any:
     """Return what stands under a key.
 
     Raises:
         InvalidParameter: There is nothing; says which keys there are.
     """
-    try:
-        value = td.get(key, None)
-    except KeyError:  # a part of a nested key that is not there
-        value = None
-    except RuntimeError:  # rows of different lengths in a lazy stack: no one tensor holds them
-        value = cast("Any", td).get(key, as_list=True)
+    value = found(td, key)
     if value is None:
         there = ", ".join(map(repr, td.keys())) or "none"
         raise InvalidParameter(

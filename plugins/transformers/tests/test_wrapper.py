@@ -241,3 +241,13 @@ def test_a_model_object_without_a_tokenizer_only_takes_tokens(models_by_name):
     )
     td = TensorDict(tokens=Tokens(prompt=torch.tensor([[5, 6]]), batch_size=(1,)), batch_size=(1,))
     assert len(rows(wrapper(td), "tokens", "full")[0]) == 4
+
+
+def test_a_policy_s_own_ragged_output_is_scored_in_tokens_mode(wrapper):
+    """Prompts of different lengths stand beside ``full``: no one tensor holds them."""
+    out = wrapper(history(CHATS))
+    scorer = wrapper.get_new_version(generate=False, input_mode="tokens", inplace=False)
+    scored = scorer(out)["log_probs"].get("response", as_list=True)
+    sampled = out["log_probs"].get("response", as_list=True)
+    for again, before in zip(scored, sampled, strict=True):
+        assert torch.allclose(again, before, atol=1e-4)
