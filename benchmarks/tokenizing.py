@@ -109,7 +109,7 @@ def main() -> None:
         ours = [
             sys.executable, "-m", "antiphon.cli", "tokenize", str(folder / "in.jsonl"), str(folder / "ours"),
             "--tokenizer", options.tokenizer, "--template", str(template),
-            "--workers", str(options.workers), "--overwrite",
+            "--workers", str(options.workers), "--overwrite", "--shard-rows", "512",
         ]  # fmt: skip
         own = [sys.executable, __file__, options.tokenizer, "--workers", str(options.workers)]
         runs = {
