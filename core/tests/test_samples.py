@@ -70,6 +70,14 @@ def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | N
                     )
                     trained += found[:1]
         assert len(trained) == len(set(trained)), conversation["id"]
+        # Every turn that the template shows is trained somewhere.
+        last = max(i for i, m in enumerate(messages) if m["role"] == "assistant") if prompts else -1
+        shown = (
+            {t.message for t in antiphon.render(messages[: last + 1], own, **options).turns}
+            if prompts
+            else set()
+        )
+        assert shown & prompts.keys() <= set(trained), conversation["id"]
         turns += len(trained)
         # No sample could be left out: each trains a turn that no other one shows as generated.
         texts = [own.decode(s.input_ids) for s in samples]

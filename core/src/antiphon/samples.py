@@ -217,9 +217,11 @@ class _Sample:
         base = tokenize([self.rendering], self.rendering.tokenizer)[0]
         if self.text == self.rendering.text:
             return replace(base, _mask=_mask_on(base, ((s.start, s.end) for s in covered.values())))
-        return self._encode_behind_prompt(tokens, self.message in covered)
+        return self._encode_behind_prompt(tokens, covered)
 
-    def _encode_behind_prompt(self, tokens: TokenizerView, trained: bool) -> TokenizedRendering:
+    def _encode_behind_prompt(
+        self, tokens: TokenizerView, covered: dict[int, _Sample]
+    ) -> TokenizedRendering:
         """Encode prompt and turn where the template's own rendering does not go on from its prompt."""
         source = self.rendering.source
         prompt = render_source(
@@ -244,12 +246,13 @@ class _Sample:
             position = last
         if position < len(answer.text):
             pieces.append(Piece(position, len(answer.text), -1, True))
+        earlier = _mask_on(base, [(s.start, s.end) for s in covered.values() if s is not self])
         own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
         settled = [*base.message_index, *[self.message] * len(own)]
         return TokenizedRendering(
             [*base.input_ids, *own],
             prompt,
-            [*[False] * len(base), *[trained] * len(own)],
+            [*earlier, *[self.message in covered] * len(own)],
             [],
             tokens,
             settled=settled,
