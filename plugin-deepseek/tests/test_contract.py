@@ -6,7 +6,6 @@ from antiphon.testing import FamilyContract
 
 GROWN = "Behind a prompt with earlier turns an answer is read as what follows the turn."
 NO_HEADER = "An assistant message that comes first has no header."
-LOST = "One sample should train two turns and trains the last alone: the prompt opens reasoning."
 NO_PROMPT = "Behind tool results the template asks for no answer in the way it prints one."
 CLOSED = "The prompt ends with the reasoning closed, and the turn is printed with the closer again."
 BARE = "A call that is closed by nothing is read from ids as an empty answer."
@@ -49,8 +48,6 @@ class TestResults(FamilyContract, expected_failures=KNOWN_RESULTS):
 
 
 KNOWN_CALLING = {
-    "deepseek-r1: samples/tool-round-reasoning": LOST,
-    "deepseek-r1-first: samples/tool-two-rounds": LOST,
     **{
         f"{name}: {check}/assistant-first": NO_HEADER
         for name in ("deepseek-r1-0528", "deepseek-r1-0528-distill")
@@ -84,7 +81,6 @@ KNOWN_ANNOUNCING = {
                 "tool-two-rounds",
             )
         },
-        "samples/assistant-first": NO_HEADER,
         "parse/assistant-first": NO_HEADER,
         "render_again/tool-round-prompt": NO_PROMPT,
     }.items()

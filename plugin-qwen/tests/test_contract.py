@@ -10,9 +10,6 @@ SPLIT = "White space behind a reasoning block that stood in the content is read 
 TAGS = (
     "The prompt closes the reasoning with thinking off, and the template prints the block anyway."
 )
-FIRST = (
-    "An answer that comes first and one behind a prompt that opens reasoning are not both trained."
-)
 
 KNOWN_CHAT = {
     f"qwen1.5: {check}": OPEN
@@ -30,10 +27,7 @@ class TestSeeing(FamilyContract):
     system = tool_results = parts = True
 
 
-KNOWN_CALLING = {"qwq: samples/assistant-first": FIRST}
-
-
-class TestCalling(FamilyContract, expected_failures=KNOWN_CALLING):
+class TestCalling(FamilyContract):
     names = (
         *("qwen2.5", "qwen2.5-base", "qwen2.5-math", "qwq", "qwq-preview"),
         *("qwen3-instruct-2507", "qwen3-coder", "qwen3-coder-next"),
