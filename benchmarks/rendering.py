@@ -1,4 +1,3 @@
-
 """Rendering and encoding against transformers: ratios of medians on the same work in one process.
 
     python benchmarks/rendering.py TOKENIZER_FOLDER
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import antiphon
-from antiphon.tokenizers import view
+from antiphon.engine.tokenizers import view
 from transformers import AutoTokenizer
 from transformers.utils import logging
 from transformers.utils.chat_template_utils import render_jinja_template

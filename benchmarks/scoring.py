@@ -61,7 +61,7 @@ def forget_peak() -> None:
 
 def work(kind: str, gradient: bool, rows: int, length: int, vocabulary: int) -> dict[str, float]:
     """Do one kind of work and say what it took."""
-    from antiphon.backends import TokenBatch
+    from antiphon.generation.backends import TokenBatch
     from antiphon_transformers import TransformersBackend
 
     torch.set_num_threads(1)
@@ -116,7 +116,7 @@ def main() -> None:
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    from antiphon.scoring import CHUNK_ELEMENTS
+    from antiphon.generation.scoring import CHUNK_ELEMENTS
 
     chunk = 4 * CHUNK_ELEMENTS / 2**20
     print(

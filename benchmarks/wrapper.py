@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 from antiphon import ChatHistory, History, Tokens
-from antiphon.backends import TokenBatch
-from antiphon.sampling import SamplingParams
-from antiphon.scoring import pad_rows
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
+from antiphon.generation.scoring import pad_rows
 from antiphon_transformers import TransformersBackend, TransformersWrapper
 from tensordict import TensorDict
 

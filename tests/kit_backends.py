@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from antiphon.backends import Backend, Generation, Scores, TokenBatch, check_rows
 from antiphon.errors import BackendError
-from antiphon.sampling import SamplingParams, sample_seed
+from antiphon.generation.backends import Backend, Generation, Scores, TokenBatch, check_rows
+from antiphon.generation.sampling import SamplingParams, sample_seed
 from antiphon.testing import BackendSubject, StandInTokenizer
 
 TOKENIZER = StandInTokenizer(("<|end|>",), special_tokens={"eos_token": "<|end|>"})

@@ -6,9 +6,9 @@ import copy
 import json
 from typing import Any
 
+from antiphon.engine.rendering import render
 from antiphon.errors import GrammarUnavailable, RenderError
 from antiphon.reading import Grammar, parse
-from antiphon.rendering import render
 
 READ = ("same messages", "same text")
 """Outcomes of a conversation that is read right."""

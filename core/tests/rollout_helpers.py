@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from antiphon.backends import Generation, Scores, TokenBatch
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import Generation, Scores, TokenBatch
+from antiphon.generation.sampling import SamplingParams
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"

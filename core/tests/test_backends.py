@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from antiphon.backends import Generation, TokenBatch, check_rows
 from antiphon.errors import BackendError, InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import Generation, TokenBatch, check_rows
+from antiphon.generation.sampling import SamplingParams
 
 
 def check(rows, **options):

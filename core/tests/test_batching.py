@@ -12,10 +12,10 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 import torch
-from antiphon.backends import Generation, Scores, TokenBatch
-from antiphon.batching import Batcher
 from antiphon.errors import BatchingClosed, InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import Generation, Scores, TokenBatch
+from antiphon.generation.batching import Batcher
+from antiphon.generation.sampling import SamplingParams
 
 FAIL = 666
 PARAMS = SamplingParams(max_new_tokens=4, seed=0)
@@ -306,7 +306,7 @@ def test_a_fork_has_a_worker_of_its_own(make):
 
 
 def test_an_idle_worker_goes_and_comes_back(make, monkeypatch):
-    monkeypatch.setattr("antiphon.batching._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("antiphon.generation.batching._IDLE_SECONDS", 0.05)
     batcher = make()
     batcher.generate(TokenBatch([[1]]), PARAMS)
     until = time.monotonic() + 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from antiphon.chats import map_chats, openai_messages, stored_call, stored_message
+from antiphon.conversations.chats import map_chats, openai_messages, stored_call, stored_message
 from antiphon.errors import InvalidMessage
 
 

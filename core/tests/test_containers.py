@@ -13,9 +13,9 @@ from tensordict import TensorDict, lazy_stack
 
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 
-from antiphon.containers import ChatHistory, LogProbs, Masks, Text, Tokens
+from antiphon.conversations.containers import ChatHistory, LogProbs, Masks, Text, Tokens
+from antiphon.conversations.history import History
 from antiphon.errors import ContainerError, TurnRewritten
-from antiphon.history import History
 from container_tokenizers import small_tokenizer
 
 SIMPLE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there!"}]

@@ -7,9 +7,9 @@ from typing import Any
 
 import antiphon
 import pytest
-from antiphon import samples as samples_module
+from antiphon.engine import samples as samples_module
+from antiphon.engine.shapes import shape_of
 from antiphon.errors import AntiphonError
-from antiphon.stability import shape_of
 from rendering_helpers import corpus, hub_templates, tokenizer
 
 

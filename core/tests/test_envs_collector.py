@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from antiphon import DatasetChatEnv, History
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import FunctionTask, Reply
 from antiphon.envs.collector import LLMCollector
 from antiphon.errors import EnvError, InvalidParameter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from antiphon import ChatEnv, DatasetChatEnv, History
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import DataLoadingPrimer, RowLoader, TransformedEnv, WordProblems, check_env
 from antiphon.envs.data import load_rows
 from antiphon.errors import EnvError, InvalidData, InvalidParameter

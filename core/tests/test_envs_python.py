@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from antiphon import ChatEnv, History
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
 from antiphon.envs.python import PythonInterpreter, PythonResult, PythonSandbox
 from antiphon.errors import EnvError, InvalidParameter
 from tensordict import TensorDict

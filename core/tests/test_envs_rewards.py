@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from antiphon import ChatEnv, History, LLMWrapper, LogProbs, Tokens
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
+from antiphon.conversations.ragged import ragged
 from antiphon.envs import (
     FormatReward,
     KLComputation,
@@ -23,7 +24,6 @@ from antiphon.envs import (
     WordProblems,
 )
 from antiphon.errors import EnvError, InvalidParameter
-from antiphon.ragged import ragged
 from tensordict import TensorDict, TensorDictBase
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pytest
 import torch
 from antiphon import ChatEnv, History
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import (
     AddThinkingPrompt,
     EnvBase,
@@ -243,7 +243,7 @@ def test_ten_turns_with_tools_lose_no_id(tokenizer: Any) -> None:
         sampled = [tokenizer.encode(answers[(turn + row) % 5]) for row in range(2)]
         rows = [torch.tensor(old + new) for old, new in zip(before, sampled, strict=True)]
         from antiphon import Tokens
-        from antiphon.ragged import ragged
+        from antiphon.conversations.ragged import ragged
 
         prompts = root.get("tokens").get("prompt", as_list=True)
         root["tokens"] = ragged(Tokens, (2,), {"prompt": list(prompts), "full": rows})

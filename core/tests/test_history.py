@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensordict
 import torch
+from antiphon.conversations.history import Content, ContentBase, History
 from antiphon.errors import ContainerError, InvalidMessage
-from antiphon.history import Content, ContentBase, History
 from tensordict import LazyStackedTensorDict, TensorDict, lazy_stack
 
 QUESTION = {"role": "user", "content": "How many moons has Mars?"}

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 
-from antiphon.containers import ChatHistory
-from antiphon.history import History
+from antiphon.conversations.containers import ChatHistory
+from antiphon.conversations.history import History
 from container_tokenizers import small_tokenizer
 
 TEXTS = st.text(max_size=12)

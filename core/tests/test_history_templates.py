@@ -14,6 +14,8 @@ from tensordict import TensorDict, lazy_stack
 
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 
+from antiphon.conversations.history import History, add_chat_template, remove_chat_template
+from antiphon.conversations.templating import call_form
 from antiphon.errors import (
     InvalidParameter,
     PluginConflict,
@@ -21,8 +23,6 @@ from antiphon.errors import (
     RenderError,
     TemplateInvalid,
 )
-from antiphon.history import History, add_chat_template, remove_chat_template
-from antiphon.templating import call_form
 from container_tokenizers import CHATML, small_tokenizer
 
 CHAT = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there!"}]

@@ -8,8 +8,8 @@ import pickle
 from typing import Any
 
 import pytest
-from antiphon.json_text import dump_json
-from antiphon.provenance import (
+from antiphon.engine.json_text import dump_json
+from antiphon.engine.provenance import (
     Traced,
     concat,
     join,

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from antiphon.engine.rendering import render
 from antiphon.errors import FamilyNotFound, RenderError
 from antiphon.reading import read_conversation
 from antiphon.registry import get_family
-from antiphon.rendering import render
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 

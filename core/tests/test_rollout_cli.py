@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from antiphon.cli import run
 from antiphon.demo import problems_path
-from antiphon.rollout_files import part_path, read_about, read_records
+from antiphon.rollouts.files import part_path, read_about, read_records
 
 HERE = Path(__file__).parent
 # Runs the command with the backend without a model; it takes its time where asked to.
@@ -25,7 +25,7 @@ SCRIPT = textwrap.dedent(
     import os, sys, time
     sys.path.insert(0, {str(HERE)!r})
     import rollout_helpers
-    import antiphon.rollout_run
+    import antiphon.rollouts.run
     from antiphon.cli import main
 
     class Slow(rollout_helpers.FakeBackend):
@@ -33,7 +33,7 @@ SCRIPT = textwrap.dedent(
             time.sleep(float(os.environ.get("SLOW", "0")))
             return super().generate(batch, params)
 
-    antiphon.rollout_run.load_backend = lambda options: Slow()
+    antiphon.rollouts.run.load_backend = lambda options: Slow()
     print("ready", flush=True)
     main(sys.argv[1:])
     """
@@ -51,7 +51,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
         made.append(rollout_helpers.FakeBackend())
         return made[-1]
 
-    monkeypatch.setattr("antiphon.rollout_run.load_backend", load)
+    monkeypatch.setattr("antiphon.rollouts.run.load_backend", load)
     return made
 
 
@@ -299,7 +299,7 @@ def test_a_conversation_that_the_template_refuses(
 
     template = "{{ raise_exception('System messages are not for me') }}"
     backend = rollout_helpers.FakeBackend(tokenizer=rollout_helpers.byte_tokenizer(template))
-    monkeypatch.setattr("antiphon.rollout_run.load_backend", lambda options: backend)
+    monkeypatch.setattr("antiphon.rollouts.run.load_backend", lambda options: backend)
     told = refused(capsys, "--output", str(tmp_path / "o.jsonl"))
     assert "Row 1 of the data" in told
     assert "System messages are not for me" in told

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from antiphon.backends import TokenBatch
 from antiphon.demo import problems_path
 from antiphon.envs import ChatEnv, WordProblems
 from antiphon.envs.conversation import Prompter
 from antiphon.envs.problems import read_problems
-from antiphon.rollouts import RolloutSettings, roll_out
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
+from antiphon.rollouts.sampling_loop import RolloutSettings, roll_out
 from tensordict import TensorDict
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_prompts_start_with_all_before_and_log_probs_agree(backend: Any) -> None
 
 @pytest.mark.parametrize("mode", ["history", "tokens"])
 def test_the_wrapper_and_the_environment_keep_every_id(backend: Any, mode: Any) -> None:
-    from antiphon.wrapper import LLMWrapper
+    from antiphon.generation.wrapper import LLMWrapper
 
     options = {"max_new_tokens": NEW_TOKENS, "temperature": 1.0, "seed": 7}
     policy = LLMWrapper(backend, input_mode=mode, generate_kwargs=options)

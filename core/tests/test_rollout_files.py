@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from antiphon.errors import InvalidData, OutputError
-from antiphon.rollout_files import (
+from antiphon.rollouts.files import (
     PartFile,
     check_output,
     part_path,
@@ -133,7 +133,7 @@ def test_a_full_disk_loses_nothing_that_was_finished(tmp_path: Path) -> None:
         import json, resource, sys
         from pathlib import Path
         from antiphon.errors import OutputError
-        from antiphon.rollout_files import PartFile
+        from antiphon.rollouts.files import PartFile
         output, row = Path(sys.argv[1]), json.loads(sys.argv[2])
         with PartFile(output, {"seed": 0, "rows": 2}, resume=False) as part:
             part.append_conversation([row])

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from antiphon.backends import TokenBatch
 from antiphon.envs.conversation import Prompter
 from antiphon.envs.tasks import FunctionTask, Reply, WordProblems
 from antiphon.errors import InvalidData
-from antiphon.rollout_summary import Summary
-from antiphon.rollouts import RolloutSettings, Trajectory, roll_out
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
+from antiphon.rollouts.sampling_loop import RolloutSettings, Trajectory, roll_out
+from antiphon.rollouts.summary import Summary
 
 _spec = importlib.util.spec_from_file_location(
     "rollout_helpers", Path(__file__).with_name("rollout_helpers.py")

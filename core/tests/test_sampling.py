@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 from antiphon.errors import InvalidParameter
-from antiphon.sampling import SamplingParams, prompt_seeds, sample_seed
+from antiphon.generation.sampling import SamplingParams, prompt_seeds, sample_seed
 from hypothesis import given
 from hypothesis import strategies as st
 

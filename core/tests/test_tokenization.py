@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import antiphon
 import pytest
-from antiphon.batch import expand_placeholders, pad, truncate
+from antiphon.engine.batch import expand_placeholders, pad, truncate
+from antiphon.engine.tokenizers import view
 from antiphon.errors import InvalidParameter, RenderError, TokenizerMismatch
-from antiphon.tokenizers import view
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rendering_helpers import DATA, TOKENIZERS, corpus, hub_templates, tokenizer

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from antiphon import ChatHistory, History, LLMWrapper, Masks, Text, Tokens
-from antiphon.backends import Generation, Scores
 from antiphon.errors import BackendError, BatchingClosed, InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import Generation, Scores
+from antiphon.generation.sampling import SamplingParams
 from tensordict import TensorDict
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 

@@ -81,7 +81,7 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def rendered(
     family: QwenFamily, corpus: dict[str, Conversation]
-) -> Iterator[tuple[str, Conversation, antiphon.rendering.Rendering]]:
+) -> Iterator[tuple[str, Conversation, antiphon.engine.rendering.Rendering]]:
     for name, conversation in corpus.items():
         messages, tools, kwargs = conversation
         try:

@@ -131,7 +131,7 @@ def _differing(
 def _text(template: str, probe: str, variables: tuple[tuple[str, str], ...]) -> str | None:
     """Return the text of a probe, None where the template refuses it."""
     # Rendering needs detection and detection this: the import stands here to cut the circle.
-    from antiphon.rendering import render
+    from antiphon.engine.rendering import render
 
     arguments = {**dict(variables), **(_DECISIVE | _FINER)[probe]}
     try:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.errors import AntiphonError, InvalidData
-from antiphon.tokenizers import TokenizerView, view
 
 REASONS = {
     "merged tokens": "the text is the same, but the tokenizer cuts it otherwise",
@@ -139,9 +139,9 @@ def _of_messages(
     with_prompt: bool | None,
     options: dict[str, Any],
 ) -> Drift:
+    from antiphon.conversations.templating import Template
     from antiphon.data.conversations import conversation_of
-    from antiphon.rendering import render
-    from antiphon.templating import Template
+    from antiphon.engine.rendering import render
 
     tokens = view(tokenizer)
     conversation = conversation_of(row)
@@ -168,7 +168,7 @@ def _of_turns(
     settings: dict[str, Any],
 ) -> Drift:
     """Compare the ids that messages carry with their turns, each while it was the last message."""
-    from antiphon.rendering import render
+    from antiphon.engine.rendering import render
 
     sampled = [i for i, m in enumerate(messages) if m.get("token_ids") is not None]
     if not sampled:

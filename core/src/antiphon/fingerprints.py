@@ -25,7 +25,7 @@ def template_fingerprint(
     tools: Sequence[Any] | None = None,
 ) -> str:
     """Return the digest of the template that `antiphon.render` would choose."""
-    from antiphon.source import choose_template
+    from antiphon.engine.source import choose_template
 
     return digest(choose_template(tokenizer, chat_template, family, tools)[1])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from antiphon import History
-from antiphon.containers import ChatHistory
+from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import check_env
 from antiphon.registry import get_env, get_reward
 from antiphon_gsm8k import SYSTEM_PROMPT, GSM8KEnv, GSM8KTask

@@ -10,9 +10,9 @@ import threading
 
 import pytest
 import torch
-from antiphon.backends import Backend, TokenBatch
 from antiphon.errors import BackendError, InvalidParameter, ModelNotFound
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import Backend, TokenBatch
+from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers.backend import TransformersBackend
 from antiphon_transformers.choosing import choose, draw
 from antiphon_transformers.forward import GrowingLayer

@@ -84,8 +84,8 @@ def refuse(*args, **kwargs):
 
 socket.socket.connect = refuse
 torch.set_num_threads(1)
-from antiphon.backends import TokenBatch
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers import TransformersBackend
 
 backend = TransformersBackend("embedded")

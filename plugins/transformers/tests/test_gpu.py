@@ -6,8 +6,8 @@ import copy
 
 import pytest
 import torch
-from antiphon.backends import TokenBatch
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers.backend import TransformersBackend
 from tiny_models import REQUIRED
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from antiphon.backends import TokenBatch
 from antiphon.errors import InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers.backend import TransformersBackend
 from antiphon_transformers.stopping import Stops
 from tiny_models import END, Scripted

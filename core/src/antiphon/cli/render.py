@@ -37,8 +37,8 @@ def render(
     A conversation is a list of messages, or an object with "messages" and perhaps "tools". The text
     of one conversation is printed exactly, without a newline of our own.
     """
+    from antiphon.engine.rendering import render as render_conversation
     from antiphon.errors import RenderError
-    from antiphon.rendering import render as render_conversation
 
     given_tools = inputs.read_tools(tools)
     variables = inputs.template_variables(settings)

@@ -56,7 +56,7 @@ def rollout(**options: Any) -> int:
 
     Finished conversations are safe at once: a run that was interrupted goes on with --resume.
     """
-    from antiphon.rollout_run import RunOptions, run
+    from antiphon.rollouts.run import RunOptions, run
 
     return run(RunOptions(**options), echo=click.echo)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from antiphon.chats import is_message, openai_messages, row_messages, stored_message
+from antiphon.conversations.chats import is_message, openai_messages, row_messages, stored_message
 from antiphon.errors import InvalidMessage
 
 _TOOL_KEYS = ("tools", "functions")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from antiphon.chats import _ROW_KEYS
+from antiphon.conversations.chats import _ROW_KEYS
 from antiphon.errors import InvalidData, InvalidParameter, OutputError
 
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from antiphon.conversations.templating import Template
 from antiphon.data.conversations import Conversation, conversation_of
+from antiphon.engine.samples import SamplePlan, plan_samples
+from antiphon.engine.tokenization import TokenizedRendering, pieces_to_encode
+from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, TokenizerMismatch
-from antiphon.samples import SamplePlan, plan_samples
-from antiphon.templating import Template
-from antiphon.tokenization import TokenizedRendering, pieces_to_encode
-from antiphon.tokenizers import view
 
 Long = Literal["cut-right", "cut-left", "refuse"]
 _ASSISTANTS = ("assistant", "model")
@@ -184,7 +184,7 @@ def make_samples(
 def _plan(
     conversation: Conversation, template: Template, options: SampleOptions
 ) -> list[SamplePlan]:
-    from antiphon.source import prepare
+    from antiphon.engine.source import prepare
 
     tools = conversation.tools if conversation.tools is not None else options.tools
     # A dialect is looked up once for the batch.
@@ -266,7 +266,7 @@ def _with_sampled_ids(
     plan: SamplePlan, messages: Sequence[Mapping[str, Any]], only: frozenset[int] | None
 ) -> TokenizedRendering:
     """Put the ids that a backend sampled into their turns: sampled text is never encoded again."""
-    from antiphon.extension import compose, split_sampled
+    from antiphon.engine.extension import compose, split_sampled
 
     _, sampled = split_sampled(messages[: len(plan.rendering.messages)], 0)
     composed = compose(plan.rendering, sampled)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
-from antiphon.chats import openai_messages, stored_message
+from antiphon.conversations.chats import openai_messages, stored_message
+from antiphon.conversations.history import History
 from antiphon.envs.base import DONE_KEYS, EnvBase
 from antiphon.envs.chat_modes import (
     STATE,
@@ -23,7 +24,6 @@ from antiphon.envs.conversation import Prompter
 from antiphon.envs.specs import Categorical, Composite, NonTensor, Unbounded, has_key
 from antiphon.envs.tasks import Message, Reply, Task
 from antiphon.errors import EnvError, InvalidParameter
-from antiphon.history import History
 
 InputMode = Literal["history", "text", "tokens"]
 EndCondition = Callable[[Sequence[Message], Mapping[str, Any]], bool]
@@ -332,7 +332,7 @@ class ChatEnv(EnvBase):
         return rows
 
     def _lengths(self, tensordict: TensorDictBase, answers: Any) -> list[int]:
-        from antiphon.padding import token_rows
+        from antiphon.conversations.padding import token_rows
 
         tokens: Any = tensordict.get("tokens", None)
         fulls = None if tokens is None else token_rows(tokens._tensordict, "full")

@@ -12,16 +12,16 @@ from typing import Any, Protocol
 import torch
 from tensordict import TensorDictBase
 
-from antiphon.containers import ChatHistory, Text, Tokens
+from antiphon.conversations.containers import ChatHistory, Text, Tokens
+from antiphon.conversations.fields import nested_entry
+from antiphon.conversations.history import History
+from antiphon.conversations.padding import token_rows
+from antiphon.conversations.ragged import ragged as ragged_container
+from antiphon.conversations.rows import map_rows, row_cells
 from antiphon.envs.conversation import Conversation, Prompter
 from antiphon.envs.specs import has_key
 from antiphon.envs.tasks import Message
 from antiphon.errors import EnvError
-from antiphon.fields import nested_entry
-from antiphon.history import History
-from antiphon.padding import token_rows
-from antiphon.ragged import ragged as ragged_container
-from antiphon.rows import map_rows, row_cells
 
 STATE = "conversation"
 Chats = list[list[Message]]
@@ -113,7 +113,7 @@ class HistoryMode:
     def lengths(self, answers: History) -> list[int]:
         if self.prompter is None:
             raise EnvError("max_tokens in history mode needs a tokenizer; give ChatEnv one.")
-        from antiphon.extension import extend
+        from antiphon.engine.extension import extend
 
         options = self.prompter.options
         return [len(extend(None, chat, **options).input_ids) for chat in answers._messages()]
@@ -257,7 +257,7 @@ class TextMode:
         return self._entries(texts, [tuple(chat) for chat in chats], device)
 
     def _render(self, messages: Sequence[Message]) -> Any:
-        from antiphon.rendering import render
+        from antiphon.engine.rendering import render
 
         return render(list(messages), add_generation_prompt=True, **self.prompter.options)
 
@@ -329,7 +329,7 @@ class TextMode:
         return {"content": "", **message, "role": self.prompter.role}
 
     def lengths(self, answers: list[tuple[tuple[Message, ...], str, str]]) -> list[int]:
-        from antiphon.tokenizers import view
+        from antiphon.engine.tokenizers import view
 
         encoded = view(self.prompter.tokenizer).encode([p + r for _, p, r in answers])
         return [len(ids) for ids in encoded]
@@ -354,7 +354,7 @@ class TextMode:
 
     def _bridge(self, messages: Sequence[Message], answer: int, complete: bool) -> str:
         """Return what follows an answer: its end token if it lacks one, the replies, the prompt."""
-        from antiphon.tokenizers import view
+        from antiphon.engine.tokenizers import view
 
         plain = [{k: v for k, v in m.items() if k != "is_complete"} for m in messages]
         rendering = self._render(plain)

@@ -15,7 +15,7 @@ from antiphon.envs.tasks import Message
 from antiphon.errors import FamilyNotFound, GrammarUnavailable, TemplateRefused
 
 if TYPE_CHECKING:
-    from antiphon.tokenization import TokenizedRendering
+    from antiphon.engine.tokenization import TokenizedRendering
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Prompter:
         Raises:
             RenderError: The template refuses the messages.
         """
-        from antiphon.extension import extend
+        from antiphon.engine.extension import extend
 
         prompt = extend(None, list(messages), add_generation_prompt=True, **self.options)
         return Conversation(tuple(messages), prompt)
@@ -115,7 +115,7 @@ class Prompter:
         Raises:
             RenderError: The template refuses the replies.
         """
-        from antiphon.extension import extend
+        from antiphon.engine.extension import extend
 
         known = len(conversation.prompt.rendering.messages)
         new = [*conversation.messages[known:], *replies]
@@ -148,7 +148,7 @@ class Prompter:
             return {"content": self._text(ids)}
 
     def _text(self, ids: Sequence[int]) -> str:
-        from antiphon.tokenizers import view
+        from antiphon.engine.tokenizers import view
 
         special = {
             token for token, (_, is_special) in view(self.tokenizer).added.items() if is_special
@@ -166,7 +166,7 @@ class Prompter:
     @property
     def template_fingerprint(self) -> str:
         """16 hexadecimal digits of the template that prompts are made with."""
-        from antiphon.source import choose_template
+        from antiphon.engine.source import choose_template
 
         _, source = choose_template(self.tokenizer, self.chat_template, self.family, self.tools)
         return hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from antiphon.conversations.fields import nested_entry
 from antiphon.envs.base import with_entries
 from antiphon.envs.problems import numbered_rows
 from antiphon.envs.specs import Composite, Unbounded, has_key
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError, InvalidData, InvalidParameter
-from antiphon.fields import nested_entry
 
 Row = dict[str, Any]
 # Entries that mean something else in the tensordict of a conversation.

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from antiphon.containers import LogProbs
+from antiphon.conversations.containers import LogProbs
+from antiphon.conversations.padding import token_rows
+from antiphon.conversations.ragged import ragged
 from antiphon.envs.specs import Composite, Unbounded
 from antiphon.envs.transformed import Compose, Transform
 from antiphon.errors import EnvError, InvalidParameter
-from antiphon.padding import token_rows
-from antiphon.ragged import ragged
 
 PartKey = tuple[str, str]
 

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
+from antiphon.conversations.fields import nested_entry
+from antiphon.conversations.padding import token_rows
 from antiphon.envs.base import EnvBase
 from antiphon.envs.chat_modes import row_values
 from antiphon.envs.specs import Bounded, Composite, NonTensor, Spec, Unbounded, has_key
 from antiphon.errors import EnvError, InvalidParameter
-from antiphon.fields import nested_entry
-from antiphon.padding import token_rows
 
 
 class LLMEnv(EnvBase):

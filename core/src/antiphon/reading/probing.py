@@ -85,7 +85,7 @@ class Prober:
         **variables: Any,
     ) -> str | None:
         """Return the rendering; None where the template refuses."""
-        from antiphon.rendering import render
+        from antiphon.engine.rendering import render
 
         try:
             return render(

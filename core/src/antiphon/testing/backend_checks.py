@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from antiphon.backends import Backend, Generation, TokenBatch, is_backend
 from antiphon.errors import AntiphonError, BackendError, InvalidParameter
-from antiphon.sampling import LogProbConvention, SamplingParams
+from antiphon.generation.backends import Backend, Generation, TokenBatch, is_backend
+from antiphon.generation.sampling import LogProbConvention, SamplingParams
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail
 
 _NEW = 12  # tokens per answer
@@ -87,7 +87,10 @@ def check_protocol(subject: BackendSubject) -> None:
         whole = is_backend(backend)
     except InvalidParameter as error:
         fail(str(error))
-    demand(whole, f"{type(backend).__name__} is no backend; see `antiphon.backends.Backend`.")
+    demand(
+        whole,
+        f"{type(backend).__name__} is no backend; see `antiphon.generation.backends.Backend`.",
+    )
     demand(backend.vocab_size > 1, f"vocab_size is {backend.vocab_size}.")
     wrong = [i for i in backend.end_ids if not 0 <= i < backend.vocab_size]
     demand(not wrong, f"the end ids {wrong} are not in the vocabulary of {backend.vocab_size}.")
@@ -372,10 +375,12 @@ def _refuses(subject: BackendSubject, rows: list[list[int]], what: str) -> None:
         except Exception as error:  # what a backend raises here is what is looked at
             fail(
                 f"{name} answers {what} with {type(error).__name__}: {error}; raise an AntiphonError"
-                " that names the row (`antiphon.backends.check_rows` does)."
+                " that names the row (`antiphon.generation.backends.check_rows` does)."
             )
         else:
-            fail(f"{name} takes {what} without a word; see `antiphon.backends.check_rows`.")
+            fail(
+                f"{name} takes {what} without a word; see `antiphon.generation.backends.check_rows`."
+            )
 
 
 def check_empty(subject: BackendSubject) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from antiphon.engine.rendering import Rendering
 from antiphon.errors import RenderError
-from antiphon.rendering import Rendering
 from antiphon.testing.results import CheckFailed
 from antiphon.testing.scenarios import with_arguments
 from antiphon.testing.subject import FamilySubject

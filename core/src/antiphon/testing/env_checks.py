@@ -25,8 +25,8 @@ def reset_from_rows(env: EnvBase, rows: Sequence[Row]) -> TensorDictBase:
 
 def answer_history(root: TensorDictBase, answers: Sequence[str]) -> TensorDictBase:
     """Answer the prompts of `ChatEnv` in history mode."""
-    from antiphon.containers import ChatHistory
-    from antiphon.history import History
+    from antiphon.conversations.containers import ChatHistory
+    from antiphon.conversations.history import History
 
     prompt: Any = root["history"].prompt
     said = History.from_chats([[{"role": "assistant", "content": text}] for text in answers])

@@ -8,10 +8,10 @@ import re
 from typing import Any
 
 from antiphon.agreement import first_difference
-from antiphon.environment import compile_template
+from antiphon.engine.environment import compile_template
+from antiphon.engine.rendering import Rendering, render
 from antiphon.errors import RenderError
 from antiphon.families import ModelFamily
-from antiphon.rendering import Rendering, render
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
 from antiphon.testing.scenarios import Case, with_arguments
 from antiphon.testing.subject import FamilySubject

@@ -10,8 +10,10 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
+from antiphon.engine.provenance import REASONING_FIELDS
+from antiphon.engine.rendering import Rendering
+from antiphon.engine.tokenizers import view
 from antiphon.errors import RenderError
-from antiphon.provenance import REASONING_FIELDS
 from antiphon.reading import (
     parse_response,
     read_conversation,
@@ -19,11 +21,9 @@ from antiphon.reading import (
     stream_parser,
     unparse,
 )
-from antiphon.rendering import Rendering
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
 from antiphon.testing.scenarios import Case, Message
 from antiphon.testing.subject import FamilySubject
-from antiphon.tokenizers import view
 
 _SPACE = re.compile(r"\s+")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from antiphon.batch import render_batch
-from antiphon.rendering import Rendering
-from antiphon.samples import training_samples
+from antiphon.engine.batch import render_batch
+from antiphon.engine.rendering import Rendering
+from antiphon.engine.samples import training_samples
+from antiphon.engine.tokenization import TokenizedRendering
+from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.testing.results import CheckSkipped, Problems, demand, same_text
 from antiphon.testing.scenarios import Case, hostile_texts
 from antiphon.testing.subject import FamilySubject, _as_source
-from antiphon.tokenization import TokenizedRendering
-from antiphon.tokenizers import TokenizerView, view
 
 _SIGN = "▁"
 _FORGED_IN = ("system", "user", "tool")

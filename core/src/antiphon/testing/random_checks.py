@@ -6,13 +6,13 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
+from antiphon.engine.tokenizers import view
 from antiphon.errors import RenderError
 from antiphon.reading import read_conversation
 from antiphon.testing.family_reading import without_verdicts
 from antiphon.testing.results import CheckFailed, CheckSkipped, demand, same_text
 from antiphon.testing.strategies import conversations, hostile, texts
 from antiphon.testing.subject import FamilySubject
-from antiphon.tokenizers import view
 
 _EXAMPLES = 10
 _QUICK = settings(

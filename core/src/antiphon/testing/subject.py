@@ -11,9 +11,9 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antiphon.engine.rendering import Rendering, render
 from antiphon.errors import RenderError
 from antiphon.families import ModelFamily
-from antiphon.rendering import Rendering, render
 from antiphon.testing.scenarios import Case, Message, corpus, with_arguments
 from antiphon.testing.stand_in import MARKER, special_tokens_for, stand_in_for
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from antiphon.backends import Generation, Scores, TokenBatch, check_rows
 from antiphon.errors import BackendError, InvalidParameter
-from antiphon.sampling import SamplingParams, sample_seed
-from antiphon.scoring import pad_rows
+from antiphon.generation.backends import Generation, Scores, TokenBatch, check_rows
+from antiphon.generation.sampling import SamplingParams, sample_seed
+from antiphon.generation.scoring import pad_rows
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
@@ -106,7 +106,7 @@ class TransformersBackend:
             return self._version
 
     def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Sample answers; see `antiphon.backends.Backend`."""
+        """Sample answers; see `antiphon.generation.backends.Backend`."""
         self._check_open()
         context = self.max_context
         check_rows(
@@ -133,7 +133,7 @@ class TransformersBackend:
         entropy: bool = False,
         requires_grad: bool = False,
     ) -> Scores:
-        """Return log-probs of given ids; see `antiphon.backends.Backend`.
+        """Return log-probs of given ids; see `antiphon.generation.backends.Backend`.
 
         With ``requires_grad`` the model computes in the mode that it is in (dropout included),
         without it never with dropout.

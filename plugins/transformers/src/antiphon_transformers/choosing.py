@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from antiphon.sampling import SamplingParams
+from antiphon.generation.sampling import SamplingParams
 
 
 def choose(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from antiphon.backends import is_backend
-from antiphon.wrapper import LLMWrapper
+from antiphon.generation.backends import is_backend
+from antiphon.generation.wrapper import LLMWrapper
 
 from antiphon_transformers.backend import TransformersBackend
 

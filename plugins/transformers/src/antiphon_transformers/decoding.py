@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from antiphon.backends import FinishReason
 from antiphon.errors import BackendError
-from antiphon.sampling import SamplingParams
-from antiphon.scoring import pad_rows
+from antiphon.generation.backends import FinishReason
+from antiphon.generation.sampling import SamplingParams
+from antiphon.generation.scoring import pad_rows
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.forward import Forward
@@ -26,7 +26,7 @@ from antiphon_transformers.stopping import Stops
 
 @dataclass
 class Answer:
-    """One row's answer as it grows; the fields are those of `antiphon.backends.Generation`."""
+    """One row's answer as it grows; the fields are those of `antiphon.generation.backends.Generation`."""
 
     ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)

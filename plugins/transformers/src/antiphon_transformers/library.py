@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from antiphon.errors import InvalidParameter
-from antiphon.sampling import SamplingParams
+from antiphon.generation.sampling import SamplingParams
 from transformers import (
     GenerationConfig,
     LogitsProcessor,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from antiphon.errors import BackendError
-from antiphon.scoring import Bin, lay_out, pack, pad_rows, selected_log_probs
+from antiphon.generation.scoring import Bin, lay_out, pack, pad_rows, selected_log_probs
 
 from antiphon_transformers.forward import Forward
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from antiphon.backends import FinishReason
-from antiphon.sampling import SamplingParams
+from antiphon.generation.backends import FinishReason
+from antiphon.generation.sampling import SamplingParams
 
 Decode = Callable[[list[int]], str]
 

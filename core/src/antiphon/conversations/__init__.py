@@ -1,0 +1,1 @@
+"""History and the containers, and the ways between conversations, text and tokens."""

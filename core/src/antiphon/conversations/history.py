@@ -1,0 +1,500 @@
+"""`History`: conversations as tensordict data.
+
+A History's last batch dimension is time (messages), those before are conversations; ragged batches have -1
+there. `from_chats` and `to_chats` convert from and to OpenAI-style lists.
+"""
+
+# mypy: disable-error-code="type-arg,name-defined,attr-defined,override,misc,assignment,no-any-return"
+# TensorClass builds these classes as they are defined (fields become properties, the methods of tensordict are added),
+# and its stub knows neither its options in brackets nor that fields may be called `type` or `data`.
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorClass, is_tensor_collection
+
+from antiphon.conversations.chats import FIELDS, map_chats, openai_messages, stored_message
+from antiphon.conversations.content import Content, ContentBase
+from antiphon.conversations.fields import batch_values, field_entry, list_shape, plain_value
+from antiphon.conversations.folded import FoldedMessages, unfolded_message, with_equal_fields
+from antiphon.conversations.rows import (
+    device_of,
+    equal_rows,
+    fold,
+    joined,
+    map_rows,
+    message_cell,
+    plain_fields,
+    row_cells,
+    row_length,
+    row_messages,
+    row_of,
+    rows_of,
+    single_messages,
+    stack_rows,
+)
+from antiphon.conversations.templating import add_chat_template, remove_chat_template
+from antiphon.errors import ContainerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Content", "ContentBase", "History", "add_chat_template", "remove_chat_template"]
+
+Message = dict[str, Any]
+
+
+class History(TensorClass["nocast"]):
+    """Messages of one conversation, [messages], or of many, [..., conversations, messages].
+
+    Attributes:
+        role: "system", "user", "assistant", "tool", ...; "<none>" for a placeholder that is never rendered.
+        content: a string, a list of parts (dicts), or a `Content`.
+        is_complete: whether the message was ended by an end token.
+        tool_calls: calls in OpenAI form, arguments as mappings (a string where they are no JSON object).
+        tool_responses: results of calls, where several are kept in one message.
+        reasoning: what was thought before the content.
+        name: of the participant, or of the tool.
+        tool_call_id: the call that a tool message answers.
+        token_ids: the ids that a model sampled for this message (its turn), end token included.
+        log_probs: one for each of `token_ids`.
+        extra: further keys that the message came with.
+    """
+
+    role: str
+    content: str
+    is_complete: bool = True
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_responses: list[Any] | None = None
+    reasoning: str | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    token_ids: list[int] | None = None
+    log_probs: list[float] | None = None
+    extra: dict[str, Any] | None = None
+
+    # Lists in and out
+
+    @classmethod
+    def from_chats(cls, chats: Any) -> Self:
+        """A History from message lists.
+
+        Args:
+            chats: one conversation (a list of messages or a data-set row) gives [messages]; a list of them
+                [conversations, messages], and so on with deeper lists. Messages are OpenAI-style or ShareGPT
+                mappings. Conversations may differ in length (-1 in the batch size) or be empty; no
+                conversations give [0, 0].
+
+        Raises:
+            InvalidMessage: names the conversation and the message.
+        """
+        if isinstance(chats, cls):
+            return chats
+        rows, depth = map_chats(chats, fold)
+        return cls._from_tensordict(stack_rows(equal_rows(rows, depth), depth))
+
+    def to_chats(self) -> Any:
+        """The messages in OpenAI form: a list of dicts, or nested lists of those for a batch.
+
+        None-valued keys are left out, `is_complete` is there only where it is False, `<none>` messages are
+        dropped. The result is the caller's own: writing into it does not change this History. A single
+        message (no batch dimension) gives its dict.
+        """
+        if not self.ndim:
+            return copy.deepcopy(openai_messages([plain_fields(self._tensordict)])[0])
+        return copy.deepcopy(map_rows(self._tensordict, row_messages))
+
+    def _messages(self) -> Any:
+        """`to_chats` without the copy, for readers that do not write."""
+        if not self.ndim:
+            return openai_messages([plain_fields(self._tensordict)])
+        return map_rows(self._tensordict, row_messages)
+
+    # Templates
+
+    def apply_chat_template(
+        self,
+        *,
+        tokenizer: Any = None,
+        add_generation_prompt: bool = True,
+        chat_template: str | None = None,
+        chat_template_name: str | None = None,
+        continue_final_message: bool = False,
+        tokenize: bool | None = None,
+        padding: bool | str = False,
+        truncation: bool | str = False,
+        max_length: int | None = None,
+        return_tensors: str | None = None,
+        return_dict: bool | None = None,
+        return_assistant_tokens_mask: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Renders the conversations.
+
+        Args:
+            tokenizer: brings its template and its special tokens; a processor renders and encodes by itself.
+            add_generation_prompt: end with what precedes the model's answer.
+            chat_template: an explicit template; else
+            chat_template_name: the name of a dialect, or one of TorchRL's names; else a template of
+                `add_chat_template` whose keywords the tokenizer's name has, the tokenizer's own, the
+                detected dialect's.
+            continue_final_message: end inside the last message.
+            tokenize: encode the text; by default only if a mask, tensors or a dict of them are asked for.
+            padding: to the longest of the batch (True), to `max_length` ("max_length") or not.
+            max_length: the length to cut or pad to.
+            truncation: cut what is longer than `max_length`, on the tokenizer's `truncation_side`.
+            return_tensors: "pt" (the default) or "np".
+            return_dict: give `input_ids` and `attention_mask` in a tensordict, and
+            return_assistant_tokens_mask: `assistant_masks`, 1 on the tokens of the assistant's turns.
+            **kwargs: tools and other variables of the template.
+
+        Returns:
+            Without tokens: the text, or for a batch (nested) lists of texts. With tokens: ids of shape
+            [1, tokens] for one conversation, for a batch a list of [tokens] or, padded, [batch, tokens]. As a
+            tensordict: entries [tokens] for one conversation; a lazy stack of those for a batch.
+
+        Raises:
+            RenderError: the template refuses a conversation; names it.
+        """
+        from antiphon.conversations.template_output import apply_template
+        from antiphon.conversations.templating import Template
+
+        return apply_template(
+            self,
+            Template(tokenizer, chat_template, chat_template_name, kwargs),
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            tokenize=tokenize,
+            padding=padding,
+            truncation=truncation,
+            max_length=max_length,
+            return_tensors=return_tensors,
+            return_dict=return_dict,
+            with_mask=return_assistant_tokens_mask,
+        )
+
+    @classmethod
+    def from_text(
+        cls,
+        text: str | list[str],
+        chat_template_name: str | None = None,
+        chat_template: str | None = None,
+        tokenizer: Any = None,
+        tools: Any = None,
+    ) -> Self:
+        """Reads rendered conversations back.
+
+        Args:
+            text: one rendering, or (nested) lists of them.
+            chat_template_name: the name of a dialect, or of a template of `add_chat_template`; else
+            chat_template: the template that rendered it; else
+            tokenizer: tells the dialect.
+            tools: type the arguments of calls in formats that write bare text.
+
+        Raises:
+            FamilyNotFound: nothing says which dialect is meant.
+        """
+        from antiphon.conversations.templating import Template, read_chat
+
+        variables = {} if tools is None else {"tools": tools}
+        template = Template(tokenizer, chat_template, chat_template_name, variables)
+
+        def read(item: Any) -> Any:
+            return (
+                read_chat(item, template)
+                if isinstance(item, str)
+                else [read(part) for part in item]
+            )
+
+        return cls.from_chats(read(text))
+
+    @classmethod
+    def default_spec(cls, shape: Any = (-1,)) -> Any:
+        """The spec of a History of batch size `shape`, time last."""
+        from antiphon.envs import Composite, NonTensor
+
+        examples = {"role": "user", "content": "a message", "is_complete": True}
+        shape = tuple(shape)
+        return Composite(
+            {
+                name: NonTensor(shape=shape, example_data=example, data_type=object)
+                for name, example in examples.items()
+            },
+            shape=shape,
+            data_cls=cls,
+        )
+
+    # Growing
+
+    def append(self, history: History, *, inplace: bool = True, dim: int = -1) -> Self:
+        """Adds one element along `dim`: by default one message, for a batch one to each conversation.
+
+        Args:
+            history: one dimension less than this; as many conversations as this.
+            inplace: change this object (others that share its messages stay as they are) or return a new one.
+            dim: the dimension to grow along.
+
+        Raises:
+            ContainerError: shapes that do not fit, or a locked History.
+        """
+        if not self.batch_dims:
+            raise ContainerError(
+                "cannot append to a History without a batch dimension; call unsqueeze(0) on it first"
+            )
+        if self.batch_dims != history.batch_dims + 1:
+            raise ContainerError(
+                "The new history to append must have one less dimension than self; "
+                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
+            )
+        dim = self._dim(dim)
+        if dim < self.ndim - 1:
+            return self._grown(
+                rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace
+            )
+        # One message to each conversation: no need to make tensordicts of them.
+        rows = single_messages(history._tensordict)
+        return self._grown(rows, history.device, dim, inplace)
+
+    def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
+        """Adds the elements of `history` along `dim` (0: the first, which is time for one conversation).
+
+        Raises:
+            ContainerError: shapes that do not fit, or a locked History.
+        """
+        if not self.batch_dims:
+            raise ContainerError(
+                "cannot extend a History without a batch dimension; call unsqueeze(0) on it first"
+            )
+        if self.batch_dims != history.batch_dims:
+            raise ContainerError(
+                "The new history to extend must have as many dimensions as self; "
+                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
+            )
+        return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
+
+    def _dim(self, dim: int) -> int:
+        if not -self.ndim <= dim < self.ndim:
+            raise ContainerError(
+                f"there is no dimension {dim} in a History of {self.ndim} dimensions"
+            )
+        return dim % self.ndim
+
+    def _grown(self, rows: Any, device: torch.device | None, dim: int, inplace: bool) -> Self:
+        if inplace and self.is_locked:
+            raise ContainerError("this History is locked: unlock_() it or pass inplace=False")
+        depth = self.ndim - 1
+        grown = joined(rows_of(self._tensordict), rows, depth, depth - dim, self.device)
+        td = stack_rows(equal_rows(grown, depth), depth, self.device)
+        if not inplace:
+            return self._made(td)
+        self.__dict__["_tensordict"] = td
+        return self
+
+    @classmethod
+    def _made(cls, td: Any) -> Self:
+        history: Self = cls._from_tensordict(td)
+        return history
+
+    def fork(self, at: int, n: int | None = None) -> Self:
+        """A conversation that starts as this one does and can go its own way.
+
+        Args:
+            at: how many messages to keep, as in a slice: 0 none, -1 all but the last.
+            n: how many branches; None gives one, in the shape of this History. Branches get a new leading
+                dimension. They share the messages (and the sampled ids in them) with this History.
+        """
+        if not self.ndim:
+            raise ContainerError("a single message cannot be forked; call unsqueeze(0) on it first")
+
+        def cut(row: Any) -> Any:
+            cells = row_cells(row)
+            return FoldedMessages.fold(cells[:at], device_of(row))
+
+        depth = self.ndim - 1
+        rows = map_rows(self._tensordict, cut)
+        if n is None:
+            return self._made(stack_rows(rows, depth, self.device))
+        branches = [map_rows(self._tensordict, cut) for _ in range(n)]
+        return self._made(stack_rows(branches, depth + 1, self.device))
+
+    # Shapes of ragged batches, where tensordict has no answer or a wrong one
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether conversations differ in length."""
+        return any(size < 0 for size in self.batch_size)
+
+    def numel(self) -> int:
+        """The number of messages."""
+        if not self.is_ragged:
+            return math.prod(self.batch_size)
+        return sum(map_rows(self._tensordict, row_length, flat=True))
+
+    def is_empty(self) -> bool:
+        """Whether there is no message."""
+        return self.numel() == 0
+
+    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
+        """The elements along `dim`.
+
+        Raises:
+            ContainerError: time of a ragged batch.
+        """
+        if self.ndim and self.batch_size[self._dim(dim)] < 0:
+            raise ContainerError(
+                "a ragged History cannot be unbound along time: unbind its conversations first"
+            )
+        return tuple(self._made(td) for td in self._tensordict.unbind(dim))
+
+    def reshape(self, *shape: Any) -> Self:
+        """As tensors do; the messages of a ragged batch can be flattened, its leading dimensions reshaped.
+
+        Raises:
+            ContainerError: another number of messages, or conversations of unequal length asked to be equal.
+        """
+        size = _shape(shape)
+        rows = map_rows(self._tensordict, lambda row: row, flat=True)
+        count = self.numel()
+        if self.is_ragged and len(size) > 1:
+            lead, length = _filled(size[:-1], len(rows)), size[-1]
+            if lead is None or length != -1:
+                raise ContainerError(
+                    f"a ragged History of batch size {list(self.batch_size)} and {count} messages cannot have the "
+                    f"shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
+                )
+        else:
+            whole = _filled(size, count)
+            if whole is None:
+                raise ContainerError(f"{count} messages cannot have the shape {list(size)}")
+            *lead, length = whole
+            cells = [cell for row in rows for cell in row_cells(row)]
+            starts = range(0, count, length) if length else [0] * math.prod(lead)
+            rows = [row_of(cells[i : i + length], self.device) for i in starts]
+        for parts in reversed(lead[1:]):
+            rows = [rows[i : i + parts] for i in range(0, len(rows), parts)]
+        return self._made(stack_rows(rows if lead else rows[0], len(lead), self.device))
+
+    def view(self, *shape: Any) -> Self:
+        """As `reshape`, which for a History copies no message either."""
+        return self.reshape(*shape)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
+        """Joins dimensions into one, those of a ragged batch too."""
+        start, end = self._dim(start_dim), self._dim(end_dim)
+        size = [*self.batch_size[:start], -1, *self.batch_size[end + 1 :]]
+        return self.reshape(size)
+
+
+_tensorclass_init = History.__init__
+
+
+def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
+    """Takes strings, lists and plain values for the fields; lists are a batch where there is a batch size.
+
+    Without `batch_size` the nesting of `role` decides it.
+    """
+    batch_size = kwargs.pop("batch_size", None)
+    options = {name: kwargs.pop(name, None) for name in ("device", "names", "lock")}
+    if len(args) > len(FIELDS):
+        raise TypeError(
+            f"History takes at most {len(FIELDS)} positional arguments, got {len(args)}"
+        )
+    fields = {**dict(zip(FIELDS, args, strict=False)), **kwargs}
+    unknown = fields.keys() - set(FIELDS)
+    if unknown:
+        raise TypeError(
+            f"History has no field {', '.join(sorted(unknown))}; its fields: {', '.join(FIELDS)}"
+        )
+    fields = {name: plain_value(value) for name, value in fields.items() if value is not None}
+    if batch_size is None:
+        batch_size = list_shape(fields.get("role")) or ()
+    size = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
+    device = None if options["device"] is None else torch.device(options["device"])
+    if any(map(is_tensor_collection, fields.values())):
+        entries = {name: field_entry(name, value, size, device) for name, value in fields.items()}
+        _tensorclass_init(self, **entries, batch_size=size, device=device)
+    else:
+        made = self._made(_storage(fields, size, device))
+        for name, value in made.__dict__.items():
+            object.__setattr__(self, name, value)
+    if options["names"] is not None:
+        self.names = options["names"]
+    if options["lock"]:
+        self.lock_()
+
+
+History.__init__ = _history_init
+
+_tensorclass_function = History.__torch_function__
+
+
+def _history_function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """Stacks along a new first dimension without making tensordicts of the messages; the rest is tensordict's."""
+    if func is torch.stack and args:
+        stacked = _stacked(list(args[0]), *args[1:], **(kwargs or {}))
+        if stacked is not None:
+            return stacked
+    return _tensorclass_function(func, types, args, kwargs or {})
+
+
+History.__torch_function__ = staticmethod(_history_function)
+
+
+def _stacked(histories: list[Any], dim: int = 0, *, out: Any = None) -> History | None:
+    if (
+        dim != 0
+        or out is not None
+        or not histories
+        or not all(type(h) is History for h in histories)
+    ):
+        return None
+    first = histories[0]
+    if any(h.device != first.device for h in histories):
+        return None
+    if any(h.batch_size != first.batch_size for h in histories):
+        raise ContainerError(
+            f"torch.stack needs histories of one batch size, got {sorted({tuple(h.batch_size) for h in histories})}; "
+            "lazy_stack takes ragged ones"
+        )
+    if first.ndim == 0:
+        return History._made(row_of([message_cell(h._tensordict) for h in histories], first.device))
+    rows = [rows_of(h._tensordict) for h in histories]
+    return History._made(stack_rows(equal_rows(rows, first.ndim), first.ndim, first.device))
+
+
+def _storage(fields: Message, size: torch.Size, device: torch.device | None) -> Any:
+    if not size:
+        return unfolded_message(stored_message(fields), device)
+    rows = _field_rows(fields, tuple(size), device)
+    return stack_rows(equal_rows(rows, len(size) - 1), len(size) - 1, device)
+
+
+def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | None) -> Any:
+    columns = {name: batch_values(name, value, size) for name, value in fields.items()}
+    parts = [
+        {name: values[i] for name, values in columns.items()} for i in range(len(columns["role"]))
+    ]
+    if len(size) > 1:
+        return [_field_rows(part, size[1:], device) for part in parts]
+    return FoldedMessages.fold(with_equal_fields([stored_message(part) for part in parts]), device)
+
+
+def _filled(size: Any, count: int) -> list[int] | None:
+    """`size` with -1 filled in so that it holds `count`; None if it cannot."""
+    size = list(size)
+    if size.count(-1) == 1:
+        known = -math.prod(size)
+        if known == 0 or count % known:
+            return None
+        size[size.index(-1)] = count // known
+    return size if all(n >= 0 for n in size) and math.prod(size) == count else None
+
+
+def _shape(shape: tuple[Any, ...]) -> torch.Size:
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = tuple(shape[0])
+    return torch.Size(shape)

@@ -1,0 +1,190 @@
+"""Render and encode many conversations, cut them to a length and pad them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Literal
+
+from antiphon.engine.rendering import Rendering, render
+from antiphon.engine.tokenization import (
+    Piece,
+    TokenizedRendering,
+    assemble,
+    pieces_to_encode,
+    plan,
+    tokenize,
+)
+from antiphon.engine.tokenizers import view
+from antiphon.errors import AntiphonError, InvalidParameter
+
+Side = Literal["left", "right"]
+
+_CHUNK = 256  # pieces that are encoded at once, while the next conversations are being rendered
+
+
+def render_batch(
+    conversations: Iterable[Any],
+    tokenizer: Any,
+    *,
+    tools: Sequence[Any] | None = None,
+    allow_control_tokens: bool = False,
+    max_length: int | None = None,
+    truncation_side: Side = "right",
+    **options: Any,
+) -> list[TokenizedRendering]:
+    """Render and encode conversations; rendering and encoding go on side by side.
+
+    Args:
+        conversations: Message lists or histories.
+        tokenizer: The tokenizer.
+        tools: Tools for all of them.
+        allow_control_tokens: As for `Rendering.tokenize`.
+        max_length: Cut each to so many tokens.
+        truncation_side: The side that is cut.
+        **options: Further arguments of `antiphon.render`.
+
+    Raises:
+        AntiphonError: As `antiphon.render` raises; the message begins with the number of the conversation.
+    """
+    tokens = view(tokenizer)
+    pipelined = tokens.backend is not None and tokens.cuts_at_controls and not tokens.inner_mark
+    renderings: list[Rendering] = []
+    pending: list[Future[Any]] = []
+    missing: list[str] = []
+    # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
+    with ThreadPoolExecutor(1) as pool:
+        for row, conversation in enumerate(conversations):
+            try:
+                rendering = render(conversation, tokenizer, tools=tools, **options)
+            except AntiphonError as error:
+                error.args = (f"Conversation {row}: {error}", *error.args[1:])
+                raise
+            renderings.append(rendering)
+            if pipelined:
+                missing += tokens.missing(pieces_to_encode(rendering, tokens))
+                if len(missing) >= _CHUNK:
+                    pending.append(pool.submit(tokens.entries, missing))
+                    missing = []
+        tokens.entries(missing)
+        for future in pending:
+            future.result()
+    if pipelined:
+        result = [
+            assemble(item, plan(item, tokens), tokens, allow_control_tokens=allow_control_tokens)
+            for item in renderings
+        ]
+    else:
+        result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
+    if max_length is not None:
+        result = [truncate(item, max_length, side=truncation_side) for item in result]
+    return result
+
+
+def truncate(
+    item: TokenizedRendering, max_length: int, *, side: Side = "right"
+) -> TokenizedRendering:
+    """Return the first (``side="right"``: the right end is cut) or last ``max_length`` tokens, masks and all.
+
+    Raises:
+        InvalidParameter: ``max_length`` is negative or ``side`` unknown.
+    """
+    _check_side(side)
+    if max_length < 0:
+        raise InvalidParameter(f"max_length must not be negative, as {max_length} is.")
+    if len(item) <= max_length:
+        return item
+    keep = slice(0, max_length) if side == "right" else slice(len(item) - max_length, len(item))
+    sampled = {
+        message: replace(own, start=own.start - keep.start, end=own.end - keep.start)
+        for message, own in item.sampled.items()
+        if own.start >= keep.start and own.end <= keep.stop
+    }
+    nothing = Piece(0, 0, -1, False)
+    return replace(
+        item,
+        input_ids=item.input_ids[keep],
+        _mask=item._mask[keep],
+        _pieces=[(nothing, 0)],
+        settled=item.message_index[keep],
+        sampled=sampled,
+        log_probs=None if item.log_probs is None else item.log_probs[keep],
+    )
+
+
+def pad(
+    items: Sequence[TokenizedRendering],
+    pad_id: int,
+    *,
+    side: Side = "right",
+    multiple_of: int = 1,
+) -> dict[str, list[list[Any]]]:
+    """Pad to the longest and return ``input_ids``, ``attention_mask``, ``assistant_mask`` and ``message_index``.
+
+    Padding is told by the attention mask, never by the id: ``pad_id`` may be the end token. Padded positions have
+    message index -1 and are in no mask.
+    """
+    _check_side(side)
+    if multiple_of < 1:
+        raise InvalidParameter(f"multiple_of must be 1 or more, not {multiple_of}.")
+    width = max((len(item) for item in items), default=0)
+    width = -(-width // multiple_of) * multiple_of
+
+    def padded(row: list[Any], filler: Any) -> list[Any]:
+        fill = [filler] * (width - len(row))
+        return [*fill, *row] if side == "left" else [*row, *fill]
+
+    return {
+        "input_ids": [padded(item.input_ids, pad_id) for item in items],
+        "attention_mask": [padded([1] * len(item), 0) for item in items],
+        "assistant_mask": [padded(item.assistant_mask, False) for item in items],
+        "message_index": [padded(item.message_index, -1) for item in items],
+    }
+
+
+def expand_placeholders(
+    item: TokenizedRendering, token_id: int, counts: Sequence[int]
+) -> TokenizedRendering:
+    """Repeat each placeholder token as often as its image, sound or video takes, masks and message index with it.
+
+    Args:
+        item: A tokenized rendering with one ``token_id`` for each medium, in order.
+        token_id: The id of the placeholder.
+        counts: How many tokens each medium takes.
+
+    Raises:
+        InvalidParameter: There are more or fewer placeholders than counts.
+    """
+    places = [i for i, token in enumerate(item.input_ids) if token == token_id]
+    if len(places) != len(counts):
+        raise InvalidParameter(
+            f"The rendering holds {len(places)} placeholders with id {token_id}, but {len(counts)} counts were given."
+        )
+    times = [1] * len(item)
+    for place, count in zip(places, counts, strict=True):
+        times[place] = count
+    shift = [0]
+    for count in times:
+        shift.append(shift[-1] + count)
+
+    def spread(values: list[Any]) -> list[Any]:
+        return [value for value, count in zip(values, times, strict=True) for _ in range(count)]
+
+    return replace(
+        item,
+        input_ids=spread(item.input_ids),
+        _mask=spread(item._mask),
+        _pieces=[],
+        settled=spread(item.message_index),
+        sampled={
+            m: replace(own, start=shift[own.start], end=shift[own.end])
+            for m, own in item.sampled.items()
+        },
+        log_probs=None if item.log_probs is None else spread(item.log_probs),
+    )
+
+
+def _check_side(side: str) -> None:
+    if side not in ("left", "right"):
+        raise InvalidParameter(f"The side is 'left' or 'right', not {side!r}.")

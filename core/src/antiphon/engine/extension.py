@@ -1,0 +1,424 @@
+"""Extend a conversation without encoding a sampled token again.
+
+An assistant message that a backend sampled carries its exact ids (``token_ids``) and log-probs (``log_probs``). The
+conversation is rendered whole. Where the turn of a sampled message still has the text that it had when it was the last
+one, its sampled ids stand there, whatever they were: malformed calls, odd white space, half a character, a cut-off
+answer (which an end token closes, with mask 0). Only what is new is encoded. Where the template has rewritten the turn
+since (Qwen3 drops earlier reasoning) the rewritten text is used, and ``breaks`` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from antiphon.engine.provenance import trace
+from antiphon.engine.rendering import Rendering, render_source
+from antiphon.engine.source import Source, prepare, trace_messages
+from antiphon.engine.tokenization import (
+    Break,
+    Piece,
+    Sampled,
+    TokenizedRendering,
+    assemble,
+    plan,
+    tokenize,
+)
+from antiphon.engine.tokenizers import view
+from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
+
+if TYPE_CHECKING:
+    from antiphon.engine.turns import Turn
+
+BreakPolicy = Literal["keep", "append", "raise", "split"]
+
+
+def extend(
+    previous: TokenizedRendering | None,
+    new_messages: Any,
+    *,
+    tokenizer: Any = None,
+    add_generation_prompt: bool = False,
+    on_break: BreakPolicy = "keep",
+    **render_options: Any,
+) -> TokenizedRendering:
+    """Return the conversation of ``previous`` with ``new_messages`` behind it.
+
+    Args:
+        previous: The tokens so far, usually a prompt; None begins a conversation.
+        new_messages: Messages, or a History. A sampled one carries ``token_ids`` (list of int) and may carry
+            ``log_probs`` (a float for each); templates don't see these.
+        tokenizer: Needed where there is no ``previous``.
+        add_generation_prompt: End with what precedes the model's next answer.
+        on_break: What to do where the template has rewritten a sampled turn: "keep" the rewritten turn as context
+            (mask 0); "append" to the ids so far all the same, as if the template had left them alone; "raise"; or
+            "split": as keep, with ``starts_anew`` set, so that the caller ends the trajectory so far and begins
+            another.
+        **render_options: What `antiphon.render` takes, where there is no ``previous``.
+
+    Returns:
+        Tokens that start with ``previous.input_ids``, unless ``breaks`` says otherwise.
+
+    Raises:
+        TurnRewritten: A sampled turn was rewritten and ``on_break`` is "raise".
+        TokenizerMismatch: ``previous`` was made with another tokenizer.
+    """
+    if on_break not in get_args(BreakPolicy):
+        raise InvalidMessage(
+            f"on_break is one of {', '.join(get_args(BreakPolicy))}, not {on_break!r}."
+        )
+    count = 0 if previous is None else len(previous.rendering.messages)
+    plain, fresh = split_sampled(new_messages, count)
+    if previous is None:
+        if tokenizer is None:
+            raise TokenizerMismatch(
+                "extend() needs a tokenizer to begin a conversation; pass tokenizer=."
+            )
+        template = {k: v for k, v in render_options.items() if k not in _PREPARED}
+        known = {k: v for k, v in render_options.items() if k in _PREPARED}
+        source = prepare(plain, tokenizer, **known, template_kwargs=template)
+        rendering = render_source(source, tokenizer, add_generation_prompt)
+        return compose(rendering, fresh)
+    if tokenizer is not None and view(tokenizer) is not previous._view:
+        raise TokenizerMismatch(
+            f"The conversation so far was encoded with another tokenizer than {view(tokenizer).describe()}; "
+            "use the one it began with, or begin anew."
+        )
+    if render_options:
+        raise InvalidMessage(
+            f"{', '.join(sorted(render_options))}: a conversation keeps the template and variables that it began with."
+        )
+    tokenizer = previous.rendering.tokenizer if tokenizer is None else tokenizer
+    old = previous.rendering.source
+    traced = trace_messages([*({} for _ in range(count)), *plain])[count:]
+    source = Source(
+        [*old.messages, *traced],
+        old.variables,
+        old.template,
+        old.name,
+        old.size + sum(len(v) for m in traced for v in m.values() if isinstance(v, str)),
+        old.end_tokens,
+    )
+    rendering = render_source(source, tokenizer, add_generation_prompt)
+    result = _append(previous, rendering, fresh, on_break) or compose(
+        rendering, {**previous.sampled, **fresh}, previous
+    )
+    if result.breaks and on_break == "raise":
+        first = result.breaks[0]
+        raise TurnRewritten(
+            f"The template {source.name} has rewritten the sampled turn of message {first.message} "
+            f"({first.was[:60]!r} became {first.now[:60]!r}); use on_break='split' or 'keep', or a template that "
+            "leaves earlier turns alone."
+        )
+    result.starts_anew = bool(result.breaks) and on_break == "split"
+    return result
+
+
+_PREPARED = frozenset({"chat_template", "family", "tools", "documents"})
+
+
+def split_sampled(messages: Any, first: int) -> tuple[list[Any], dict[int, Sampled]]:
+    """Take the ids and log-probs out of messages; message numbers count from ``first``."""
+    if hasattr(messages, "to_chats"):
+        messages = messages.to_chats()
+    if isinstance(messages, Mapping):
+        raise InvalidMessage("new_messages is a list of messages, not one message.")
+    plain: list[Any] = []
+    sampled: dict[int, Sampled] = {}
+    for index, message in enumerate(messages, first):
+        if isinstance(message, Mapping) and message.get("token_ids") is not None:
+            ids = [int(token) for token in message["token_ids"]]
+            given = message.get("log_probs")
+            log_probs = None if given is None else [float(value) for value in given]
+            if log_probs is not None and len(log_probs) != len(ids):
+                raise InvalidMessage(
+                    f"Message {index} has {len(ids)} token_ids and {len(log_probs)} log_probs; give one for each token."
+                )
+            sampled[index] = Sampled(ids, log_probs)
+        if isinstance(message, Mapping):
+            message = {
+                key: value
+                for key, value in message.items()
+                if key not in ("token_ids", "log_probs")
+            }
+        plain.append(message)
+    return plain, sampled
+
+
+def _append(
+    previous: TokenizedRendering,
+    rendering: Rendering,
+    fresh: dict[int, Sampled],
+    on_break: BreakPolicy,
+) -> TokenizedRendering | None:
+    """Put the new tokens behind those of ``previous``; None where the text does not simply go on."""
+    first = len(previous.rendering.messages)
+    text, before = rendering.text, previous.rendering.text
+    if previous.rendering.continued:
+        return None
+    if not fresh:
+        if text.startswith(before) and _cut_there(rendering, len(before)):
+            return _join(previous, rendering, len(before), None, None)
+        return None
+    if list(fresh) != [first] or not previous.rendering.add_generation_prompt:
+        return None
+    own = fresh[first]
+    _canonical(rendering, first, own)
+    # All that came before must stand unchanged: the prompt's text, less what it opened for the answer.
+    if own.context is not None and own.text is not None and before.startswith(own.context):
+        whole = own.context + own.text
+        if text.startswith(whole):
+            return _join(previous, rendering, len(whole), first, own)
+    turn = next((turn for turn in rendering.turns if turn.message == first), None)
+    if turn is None:
+        return None
+    now = text[turn.start : turn.end]
+    if text.startswith(before) and turn.start == len(before) and _stands(rendering, own, now):
+        return _join(previous, rendering, turn.end, first, own)
+    if on_break == "append":
+        result = _join(previous, rendering, turn.end, first, own)
+        result.breaks.append(_break(first, own.text or "", now))
+        return result
+    return None
+
+
+def _stands(rendering: Rendering, own: Sampled, now: str) -> bool:
+    """Whether a sampled turn that now reads ``now`` is still what was sampled.
+
+    It is where it reads as it did while the message was the last one, or as the ids themselves (with or without the
+    end token that they may lack). Templates may also have put something in front of the last turn, an empty
+    reasoning block, that the ids never had and that is gone now.
+    """
+    if now == own.text:
+        return True
+    tokens = view(rendering.tokenizer)
+    spelled = tokens.decode(own.ids)
+    if now in (spelled, tokens.decode([*own.ids, *_closing(rendering, own)])):
+        return True
+    added = (own.text or "").removesuffix(now)
+    return now != "" and 0 < len(added) <= own.scaffold and not spelled.startswith(added)
+
+
+def _break(message: int, was: str, now: str) -> Break:
+    return Break(message, _first_difference(was, now), was, now)
+
+
+def _cut_there(rendering: Rendering, position: int) -> bool:
+    """Whether pieces of the text end at ``position``, so that the ids on both sides add up."""
+    tokens = view(rendering.tokenizer)
+    return position == 0 or any(piece.end == position for piece in plan(rendering, tokens))
+
+
+def _join(
+    previous: TokenizedRendering,
+    rendering: Rendering,
+    start: int,
+    message: int | None,
+    own: Sampled | None,
+) -> TokenizedRendering:
+    """Return the ids so far, those sampled for ``message``, and the text from ``start`` on."""
+    tokens = previous._view
+    rest = assemble(
+        rendering, [piece for piece in plan(rendering, tokens) if piece.start >= start], tokens
+    )
+    ids, mask = list(previous.input_ids), list(previous._mask)
+    log_probs = previous.log_probs
+    sampled = dict(previous.sampled)
+    if message is not None and own is not None:
+        own = own.placed(len(ids))
+        sampled[message] = own
+        closing = _closing(rendering, own)
+        ids += own.ids + closing
+        mask += [True] * len(own.ids) + [False] * len(closing)
+        if own.log_probs is not None:
+            log_probs = [
+                *(log_probs or []),
+                *[math.nan] * (own.start - len(log_probs or [])),
+                *own.log_probs,
+            ]
+    # Places of earlier pieces hold where the earlier text still stands; otherwise what they show is settled now.
+    same = rendering.text.startswith(previous.rendering.text)
+    settled = previous.settled if same else previous.message_index
+    placed = list(previous._pieces) if same else []
+    placed.append((Piece(start, start, -1, True), len(ids) - len(previous.input_ids)))
+    ids += rest.input_ids
+    mask += rest._mask
+    placed += rest._pieces
+    if log_probs is not None:
+        log_probs = [*log_probs, *[math.nan] * (len(ids) - len(log_probs))]
+    return TokenizedRendering(
+        ids,
+        rendering,
+        mask,
+        placed,
+        tokens,
+        list(previous.breaks),
+        sampled,
+        log_probs,
+        settled=settled,
+    )
+
+
+def compose(
+    rendering: Rendering, sampled: dict[int, Sampled], previous: TokenizedRendering | None = None
+) -> TokenizedRendering:
+    """Encode a rendering with the ids of its sampled messages in their turns."""
+    base = tokenize([rendering], rendering.tokenizer)[0]
+    if not sampled:
+        return base
+    tokens = base._view
+    turns: dict[int, Turn] = {turn.message: turn for turn in rendering.turns}
+    breaks: list[Break] = []
+    kept: dict[int, Sampled] = {}
+    for message, own in sorted(sampled.items()):
+        _canonical(rendering, message, own)
+        turn = turns.get(message)
+        now = rendering.text[turn.start : turn.end] if turn is not None else ""
+        if turn is not None and _stands(rendering, own, now):
+            kept[message] = own
+        else:
+            breaks.append(_break(message, own.text or "", now))
+    if not breaks and previous is not None:
+        changed = _first_difference(previous.rendering.text, rendering.text)
+        if changed < len(previous.rendering.text) and not _same_but_prompt(
+            previous, rendering, kept
+        ):
+            where = next((s.message for s in previous.rendering.spans if s.end > changed), -1)
+            breaks.append(
+                Break(
+                    where,
+                    changed,
+                    previous.rendering.text[changed:][:200],
+                    rendering.text[changed:][:200],
+                )
+            )
+    rewritten = {b.message for b in breaks}
+    ids: list[int] = []
+    mask: list[bool] = []
+    log_probs: list[float] = []
+    placed: list[tuple[Piece, int]] = []
+    result_sampled: dict[int, Sampled] = {}
+    position = 0
+    owners = sorted((turns[m].start, turns[m].end, m) for m in {*kept, *(rewritten & turns.keys())})
+    number = 0
+
+    def add(
+        tokens_: list[int], masked: bool, piece: Piece, probs: list[float] | None = None
+    ) -> None:
+        ids.extend(tokens_)
+        mask.extend([masked] * len(tokens_))
+        log_probs.extend(probs or [math.nan] * len(tokens_))
+        placed.append((piece, len(tokens_)))
+
+    for piece, count in base._pieces:
+        part = base.input_ids[position : position + count]
+        position += count
+        while number < len(owners) and piece.start >= owners[number][1]:
+            number += 1
+        start, end, message = (
+            owners[number] if number < len(owners) else (len(rendering.text) + 1, 0, -1)
+        )
+        if piece.start < start or message not in kept:
+            add(part, piece.turn and not (piece.start >= start and message in rewritten), piece)
+        elif piece.start == start:
+            own = kept[message]
+            add(own.lead, False, Piece(start, start, -1, False))
+            result_sampled[message] = own.placed(len(ids))
+            add(own.ids, True, Piece(start, end, -1, True), own.log_probs)
+            add(_closing(rendering, own), False, Piece(end, end, -1, False))
+    has_probs = any(own.log_probs is not None for own in result_sampled.values())
+    return TokenizedRendering(
+        ids,
+        rendering,
+        mask,
+        placed,
+        tokens,
+        breaks=breaks,
+        sampled=result_sampled,
+        log_probs=log_probs if has_probs else None,
+    )
+
+
+def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
+    """Fill in what the turn of a sampled message looks like while the message is the last one."""
+    if sampled.text is not None or sampled.known:
+        return
+    source = rendering.source
+    shorter = Source(source.messages[: message + 1], *_rest(source))
+    last = render_source(shorter, rendering.tokenizer, False)
+    turn = next((t for t in last.turns if t.message == message), None)
+    sampled.known = True
+    if turn is None:
+        return
+    sampled.text, sampled.context = last.text[turn.start : turn.end], last.text[: turn.start]
+    first = min((span.start for span in last.spans if span.start >= turn.start), default=turn.end)
+    sampled.scaffold = min(first, turn.end) - turn.start
+    if turn.closed:
+        ends = [
+            p.control for p in plan(last, view(rendering.tokenizer)) if p.turn and p.control >= 0
+        ]
+        sampled.closing = ends[-1:]
+    prompt = render_source(
+        Source(source.messages[:message], *_rest(source)), rendering.tokenizer, True
+    ).text
+    if prompt.startswith(sampled.context) and len(prompt) > len(sampled.context):
+        # The prompt opened something that the rendered turn does not show.
+        tokens = view(rendering.tokenizer)
+        sampled.lead = _encode_scaffold(prompt[len(sampled.context) :], source, tokens)
+
+
+def _rest(source: Source) -> tuple[Any, ...]:
+    return source.variables, source.template, source.name, source.size, source.end_tokens
+
+
+def _encode_scaffold(text: str, source: Source, tokens: Any) -> list[int]:
+    ids: list[int] = []
+    position = 0
+    for start, end, token in tokens.controls(text, source.template):
+        ids += tokens.encode([text[position:start]])[0] if start > position else []
+        ids.append(token)
+        position = end
+    return ids + (tokens.encode([text[position:]])[0] if position < len(text) else [])
+
+
+def _closing(rendering: Rendering, sampled: Sampled) -> list[int]:
+    """Return the end token that a cut-off answer lacks."""
+    last = sampled.ids[-1] if sampled.ids else None
+    added = view(rendering.tokenizer).added
+    if last is not None and (last in sampled.closing or added.get(last, ("", False))[1]):
+        return []
+    return sampled.closing
+
+
+def _same_but_prompt(
+    previous: TokenizedRendering, rendering: Rendering, kept: dict[int, Sampled]
+) -> bool:
+    """Whether all of the text so far is there but for what the prompt opened for an answer."""
+    changed = _first_difference(previous.rendering.text, rendering.text)
+    return any(
+        own.context is not None and len(own.context) == changed and own.lead
+        for own in kept.values()
+    )
+
+
+def _first_difference(one: str, other: str) -> int:
+    if other.startswith(one):
+        return len(one)
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
+
+
+def attach(
+    message: Mapping[str, Any], token_ids: Sequence[int], log_probs: Sequence[float] | None = None
+) -> Any:
+    """Return a message with the ids, and log-probs, that a backend sampled for it."""
+    extra: dict[str, Any] = {"token_ids": list(token_ids)}
+    if log_probs is not None:
+        extra["log_probs"] = list(log_probs)
+    return {**message, **extra}
+
+
+__all__ = ["BreakPolicy", "attach", "compose", "extend", "split_sampled", "trace"]

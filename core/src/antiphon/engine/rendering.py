@@ -1,0 +1,212 @@
+"""Render a conversation with any chat template, and know where each character came from.
+
+The text is exactly what transformers 5 renders (``render_jinja_template``): messages are taken as they are, None values
+kept, a message's reasoning given every name templates know for it. Beside the text stand the spans that came from
+messages and the turns that the model writes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from antiphon.engine.continuation import continued
+from antiphon.engine.provenance import REASONING_FIELDS, spans_of
+from antiphon.engine.source import Source, prepare
+from antiphon.errors import InvalidMessage
+
+if TYPE_CHECKING:
+    from antiphon.engine.tokenization import TokenizedRendering
+    from antiphon.engine.turns import Turn
+
+_TEXT_FIELDS = ("content", "tool_calls", *REASONING_FIELDS)
+
+
+class Span(NamedTuple):
+    """Characters ``start`` to ``end`` of the text, which came from ``field`` of message ``message``."""
+
+    start: int
+    end: int
+    message: int
+    field: tuple[Any, ...]
+
+
+class Dropped(NamedTuple):
+    """A field with text in it of which the template printed nothing."""
+
+    message: int
+    field: str
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A rendered conversation.
+
+    Attributes:
+        text: Exactly what the template gives.
+        spans: The parts of the text that came from messages, sorted, not overlapping.
+        input_spans: The parts that came from tools, documents and other variables; their message is -1.
+        messages: The messages, as the template saw them.
+    """
+
+    text: str
+    spans: list[Span]
+    input_spans: list[Span]
+    source: Source = field(repr=False)
+    add_generation_prompt: bool = False
+    continued: bool = False
+    tokenizer: Any = field(default=None, repr=False, compare=False)
+    plans: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages that were rendered."""
+        return self.source.messages
+
+    @functools.cached_property
+    def _located(self) -> tuple[list[Turn], dict[int, str]]:
+        from antiphon.engine.turns import locate_turns
+
+        return locate_turns(self)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns of the assistant messages that the text shows, in order."""
+        return self._located[0]
+
+    @property
+    def unlocated(self) -> dict[int, str]:
+        """Assistant messages whose turn could not be found, with the reason."""
+        return self._located[1]
+
+    @functools.cached_property
+    def dropped(self) -> list[Dropped]:
+        """Fields that hold text of which the template printed nothing."""
+        shown = {
+            (span.message, key) for span in self.spans for key in span.field[:1] or _TEXT_FIELDS
+        }
+        return [
+            Dropped(index, name)
+            for index, message in enumerate(self.messages)
+            for name, value in message.items()
+            if name in _TEXT_FIELDS
+            and (index, name) not in shown
+            and _is_own(name, value)
+            and _has_text(value)
+        ]
+
+    def tokenize(
+        self, tokenizer: Any = None, *, allow_control_tokens: bool = False
+    ) -> TokenizedRendering:
+        """Encode the text; see `antiphon.engine.tokenization`.
+
+        Args:
+            tokenizer: The tokenizer; by default the one given to `render`.
+            allow_control_tokens: Let control tokens that messages or tools spell out become control ids, as
+                transformers does.
+        """
+        from antiphon.engine.tokenization import tokenize
+
+        return tokenize(
+            [self], tokenizer or self.tokenizer, allow_control_tokens=allow_control_tokens
+        )[0]
+
+    def explain(self, *, color: bool = False) -> str:
+        """Return the text marked up for a terminal; `explain_data` gives the same as data."""
+        from antiphon.engine.explanation import explain
+
+        return explain(self, color=color)
+
+    def explain_data(self) -> list[dict[str, Any]]:
+        """Return the text as a list of parts: text, kind (scaffold, content, input), message, field, turn."""
+        from antiphon.engine.explanation import explain_data
+
+        return explain_data(self)
+
+
+def render(
+    messages: Any,
+    tokenizer: Any = None,
+    *,
+    chat_template: str | None = None,
+    family: str | None = None,
+    tools: Sequence[Any] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = False,
+    continue_final_message: bool | str = False,
+    **template_kwargs: Any,
+) -> Rendering:
+    """Render a conversation.
+
+    Args:
+        messages: Message dicts, or a `History`.
+        tokenizer: Brings its template and its special tokens as variables (``bos_token``, …).
+        chat_template: A Jinja template, or the name of one of the tokenizer's own.
+        family: The name of a dialect, whose template is used.
+        tools: JSON schemas, or functions with type hints and a Google-style docstring.
+        documents: Documents for templates that take them.
+        add_generation_prompt: End with what precedes the model's answer.
+        continue_final_message: End inside the last message, for the model to go on; a string names the field that it
+            continues (``"content"``). What is continued is given, not sampled: its turn is open and its mask is 0.
+        **template_kwargs: Further variables of the template; they win over the tokenizer's.
+
+    Raises:
+        TemplateRefused: The template refuses the conversation.
+        TemplateInvalid: The template is not Jinja.
+        InvalidMessage: A message, tool or document is not of a form that templates accept.
+    """
+    source = prepare(
+        messages,
+        tokenizer,
+        chat_template=chat_template,
+        family=family,
+        tools=tools,
+        documents=documents,
+        template_kwargs=template_kwargs,
+    )
+    return render_source(source, tokenizer, add_generation_prompt, continue_final_message)
+
+
+def render_source(
+    source: Source,
+    tokenizer: Any,
+    add_generation_prompt: bool,
+    continue_final_message: bool | str = False,
+) -> Rendering:
+    """Render what `prepare` has made."""
+    if continue_final_message:
+        if add_generation_prompt:
+            raise InvalidMessage(
+                "continue_final_message and add_generation_prompt exclude each other; give only one of them."
+            )
+        text, spans = continued(
+            source, "content" if continue_final_message is True else continue_final_message
+        )
+    else:
+        text, spans = source.pieces(source.messages, add_generation_prompt)
+    own = [Span(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
+    inputs = (
+        [Span(start, end, *origin) for start, end, origin in spans if origin[0] < 0]
+        if len(own) < len(spans)
+        else []
+    )
+    return Rendering(
+        text, own, inputs, source, add_generation_prompt, bool(continue_final_message), tokenizer
+    )
+
+
+def _has_text(value: Any) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, dict):
+        return any(_has_text(item) for key, item in value.items() if key not in ("type", "id"))
+    return isinstance(value, (list, tuple)) and any(_has_text(item) for item in value)
+
+
+def _is_own(name: str, value: Any) -> bool:
+    """Whether a field is the message's own, not another name for its reasoning."""
+    return name not in REASONING_FIELDS or any(
+        origin[1][:1] == (name,) for _, _, origin in spans_of(value)
+    )

@@ -1,0 +1,312 @@
+"""Make training samples in which every turn stands in the context that the model has at inference.
+
+A conversation whose template never rewrites what it has printed is one sample. Where the template rewrites history (an
+earlier turn loses its reasoning), one sequence can't show every turn as the model would generate it; then the
+conversation becomes the fewest sequences that do, each turn trained in exactly one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from antiphon.engine.caches import BoundedCache
+from antiphon.engine.rendering import Rendering, render_source
+from antiphon.engine.shapes import shape_of
+from antiphon.engine.source import Source, prepare
+from antiphon.engine.tokenization import Piece, TokenizedRendering, assemble, tokenize
+from antiphon.engine.tokenizers import TokenizerView, view
+from antiphon.engine.turns import context_key
+from antiphon.errors import MaskUnavailable, RenderError
+
+if TYPE_CHECKING:
+    from antiphon.engine.turns import Turn
+
+
+def training_samples(
+    messages: Any,
+    tokenizer: Any,
+    *,
+    tools: Sequence[Any] | None = None,
+    chat_template: str | None = None,
+    family: str | None = None,
+    **template_kwargs: Any,
+) -> list[TokenizedRendering]:
+    """Return the fewest token sequences that show each assistant turn behind its own prompt.
+
+    In each, the masked tokens of a turn stand right behind the ids of
+    ``render(messages before it, add_generation_prompt=True)``. Turns that a sequence shows rewritten, or that another
+    sequence trains, are context there (mask 0).
+
+    Args:
+        messages: The conversation; a list of dicts or a History.
+        tokenizer: The tokenizer.
+        tools: As for `antiphon.render`.
+        chat_template: As for `antiphon.render`.
+        family: As for `antiphon.render`.
+        **template_kwargs: Further variables of the template.
+
+    Raises:
+        MaskUnavailable: The turn of a message could not be found.
+        TemplateRefused: The template refuses the conversation.
+    """
+    source = prepare(
+        messages,
+        tokenizer,
+        chat_template=chat_template,
+        family=family,
+        tools=tools,
+        template_kwargs=template_kwargs,
+    )
+    return [plan.encode() for plan in plan_samples(source, tokenizer)]
+
+
+class SamplePlan:
+    """One training sample that is not encoded yet.
+
+    Attributes:
+        rendering: The rendering that it is made from.
+        messages: The assistant messages that it trains.
+    """
+
+    def __init__(
+        self,
+        rendering: Rendering,
+        messages: Iterable[int],
+        leaf: _Sample | None,
+        covered: dict[int, _Sample],
+    ) -> None:
+        self.rendering = rendering
+        self.messages = frozenset(messages)
+        self._leaf = leaf
+        self._covered = covered
+
+    @property
+    def follows_template(self) -> bool:
+        """Whether the sample is the template's own rendering, and not a turn set behind its prompt."""
+        return self._leaf is None or self._leaf.text == self.rendering.text
+
+    @property
+    def text(self) -> str:
+        """The sample's text."""
+        return self.rendering.text if self._leaf is None else self._leaf.text
+
+    def encode(self, only: Container[int] | None = None) -> TokenizedRendering:
+        """Encode, with a mask on the turns of `messages`, or on those of them that are in ``only``."""
+        tokenizer = self.rendering.tokenizer
+        if self._leaf is not None:
+            return self._leaf.encode(
+                self._covered
+                if only is None
+                else {message: s for message, s in self._covered.items() if message in only}
+            )
+        base = tokenize([self.rendering], tokenizer)[0]
+        chosen = [
+            (t.start, t.end)
+            for t in self.rendering.turns
+            if t.message in self.messages and (only is None or t.message in only)
+        ]
+        if len(chosen) == len(self.rendering.turns):
+            return base
+        return replace(base, _mask=_mask_on(base, chosen))
+
+
+def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
+    """Return the fewest samples for a conversation, in the order of the turns that they train.
+
+    Rendering the conversation up to each of its turns tells where the template rewrites what it has printed. Which
+    turns stand together is remembered by the conversation's shape (`antiphon.engine.shapes`); then one rendering for
+    each sample is enough.
+
+    Raises:
+        MaskUnavailable: The turn of a message could not be found.
+        TemplateRefused: The template refuses the conversation.
+    """
+    assistants = _assistants(source)
+    if not assistants:
+        return [SamplePlan(render_source(source, tokenizer, False), (), None, {})]
+    shown = source.messages[: assistants[-1] + 1]
+    key = (context_key(source), shape_of(shown, source.template))
+    known = _parts.get(key)
+    if known is not None:
+        plans = [
+            SamplePlan(
+                render_source(replace(source, messages=shown[: last + 1]), tokenizer, False),
+                messages,
+                None,
+                {},
+            )
+            for last, messages in known
+        ]
+        if all(plan.messages <= {t.message for t in plan.rendering.turns} for plan in plans):
+            return plans
+    samples = [_sample(source, index, tokenizer) for index in assistants]
+    found = [sample for sample in samples if sample is not None]
+    if not found:
+        return [SamplePlan(render_source(source, tokenizer, False), (), None, {})]
+    # A sequence that another one begins with adds nothing: the longest ones are enough, and none of them can go.
+    longest: list[_Sample] = []
+    for sample in sorted(found, key=lambda s: len(s.known), reverse=True):
+        if not any(other.known.startswith(sample.known) for other in longest):
+            longest.append(sample)
+    longest.sort(key=lambda sample: sample.message)
+    trained: set[int] = set()
+    result = []
+    for leaf in longest:
+        covered = {
+            s.message: s
+            for s in found
+            if s.message not in trained and leaf.known.startswith(s.known)
+        }
+        trained |= covered.keys()
+        result.append(SamplePlan(leaf.rendering, covered, leaf, covered))
+    if all(_is_rendered(leaf, plan) for leaf, plan in zip(longest, result, strict=True)):
+        parts = zip(longest, result, strict=True)
+        _parts.put(key, tuple((leaf.message, plan.messages) for leaf, plan in parts))
+    return result
+
+
+def _is_rendered(leaf: _Sample, plan: SamplePlan) -> bool:
+    """Whether the rendering up to the leaf's message shows the turns just where they are trained."""
+    turns = {(t.message, t.start, t.end) for t in leaf.rendering.turns}
+    own = {(s.message, s.start, s.end) for s in plan._covered.values()}
+    return plan.follows_template and not leaf.rendering.unlocated and own <= turns
+
+
+def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list[bool]:
+    """Return the mask of ``base`` on some of its turns only."""
+    allowed = list(turns)
+    mask: list[bool] = []
+    for piece, count in base._pieces:
+        inside = piece.turn and any(a <= piece.start and piece.end <= b for a, b in allowed)
+        mask += [inside] * count
+    return mask
+
+
+def _assistants(source: Source) -> list[int]:
+    return [
+        i
+        for i, message in enumerate(source.messages)
+        if message.get("role") in ("assistant", "model")
+    ]
+
+
+class _Sample:
+    """The conversation up to one assistant turn, as the model would have it right after generating that."""
+
+    def __init__(
+        self,
+        message: int,
+        prompt: str | None,
+        rendering: Rendering,
+        start: int,
+        end: int,
+        text: str,
+    ) -> None:
+        self.message = message
+        self.prompt = prompt
+        self.rendering = rendering
+        self.start, self.end = start, end  # of the turn in ``text``
+        self.text = text
+        self.known = text[:end]
+
+    def encode(self, covered: dict[int, _Sample]) -> TokenizedRendering:
+        """Encode with a mask on the turns of ``covered``."""
+        tokens = view(self.rendering.tokenizer)
+        base = tokenize([self.rendering], self.rendering.tokenizer)[0]
+        if self.text == self.rendering.text:
+            return replace(base, _mask=_mask_on(base, ((s.start, s.end) for s in covered.values())))
+        return self._encode_behind_prompt(tokens, covered)
+
+    def _encode_behind_prompt(
+        self, tokens: TokenizerView, covered: dict[int, _Sample]
+    ) -> TokenizedRendering:
+        """Encode prompt and turn where the template's own rendering does not go on from its prompt."""
+        source = self.rendering.source
+        prompt = render_source(
+            replace(source, messages=source.messages[: self.message]),
+            self.rendering.tokenizer,
+            True,
+        )
+        answer = replace(
+            self.rendering,
+            text=self.text[self.start : self.end],
+            spans=[],
+            input_spans=[],
+            plans={},
+        )
+        base = tokenize([prompt], self.rendering.tokenizer)[0]
+        pieces: list[Piece] = []
+        position = 0
+        for first, last, token in tokens.controls(answer.text, source.template):
+            if first > position:
+                pieces.append(Piece(position, first, -1, True))
+            pieces.append(Piece(first, last, token, True))
+            position = last
+        if position < len(answer.text):
+            pieces.append(Piece(position, len(answer.text), -1, True))
+        earlier = _mask_on(base, [(s.start, s.end) for s in covered.values() if s is not self])
+        own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
+        settled = [*base.message_index, *[self.message] * len(own)]
+        return TokenizedRendering(
+            [*base.input_ids, *own],
+            prompt,
+            [*earlier, *[self.message in covered] * len(own)],
+            [],
+            tokens,
+            settled=settled,
+        )
+
+
+def _sample(source: Source, index: int, tokenizer: Any) -> _Sample | None:
+    """Return the conversation up to message ``index``; None where the template shows nothing of it."""
+    last = render_source(replace(source, messages=source.messages[: index + 1]), tokenizer, False)
+    for message, reason in last.unlocated.items():
+        if message == index:
+            raise MaskUnavailable(
+                f"The turn of message {index} could not be found in the rendering of the template {source.name}: "
+                f"{reason}; give another template."
+            )
+    turn = next((turn for turn in last.turns if turn.message == index), None)
+    if turn is None:
+        return None
+    try:
+        prompt = render_source(
+            replace(source, messages=source.messages[:index]), tokenizer, True
+        ).text
+    except RenderError:  # an assistant message that comes first has no prompt of its own
+        prompt = None
+    if prompt is None or not prompt or last.text[: turn.start] == prompt:
+        return _Sample(index, prompt, last, turn.start, turn.end, last.text)
+    text = _as_generated(source, index, prompt, last, turn)
+    return _Sample(index, prompt, last, len(prompt), len(text), text)
+
+
+def _as_generated(source: Source, index: int, prompt: str, last: Rendering, turn: Turn) -> str:
+    """Return prompt and turn, where the template prints the turn otherwise than behind its prompt.
+
+    Where the template cuts reasoning out of the content, the content is what was generated; what of it the prompt has
+    opened already does not stand twice.
+    """
+    content = source.messages[index].get("content")
+    shown = [
+        span for span in last.spans if span.message == index and span.field[:1] == ("content",)
+    ]
+    if isinstance(content, str) and shown and not source.messages[index].get("tool_calls"):
+        opened = max(
+            size
+            for size in range(min(len(content), len(prompt)) + 1)
+            if prompt.endswith(content[:size])
+        )
+        if content[:opened].strip():
+            return (
+                prompt
+                + str.__getitem__(content, slice(opened, None))
+                + last.text[shown[-1].end : turn.end]
+            )
+    return prompt + last.text[turn.start : turn.end]
+
+
+# For shapes of conversations: the last message of each sample, and the messages that it trains.
+_parts: BoundedCache[Hashable, tuple[tuple[int, frozenset[int]], ...]] = BoundedCache(4096)

@@ -1,0 +1,265 @@
+"""What a rendering is made from: messages, variables and a template, checked and traced."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+
+from antiphon.engine import limits
+from antiphon.engine.environment import compile_template
+from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, Traced, trace
+from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a rendering is made from: enough to render a prefix of the conversation the same way.
+
+    Attributes:
+        messages: The messages, traced.
+        variables: Everything else the template sees.
+        template: The template's source.
+        name: What to call the template in messages to people.
+        size: Characters of the input, about.
+        end_tokens: Special tokens that may end a turn: all that are known but the one that begins a text.
+    """
+
+    messages: list[Any]
+    variables: dict[str, Any]
+    template: str
+    name: str
+    size: int
+    end_tokens: frozenset[str] = frozenset()
+
+    def pieces(
+        self, messages: list[Any], add_generation_prompt: bool
+    ) -> tuple[str, list[SpanTuple]]:
+        """Render ``messages`` and return the text and the spans of every origin, in order.
+
+        Raises:
+            TemplateRefused: The template raised.
+            TemplateLimitExceeded: The template ran out of its bounds.
+        """
+        template = compile_template(self.template)
+        try:
+            with limits.limited(self.size):
+                context = template.new_context(
+                    {
+                        "messages": messages,
+                        "add_generation_prompt": add_generation_prompt,
+                        **self.variables,
+                    }
+                )
+                pieces = list(template.root_render_func(context))
+        except (RecursionError, MemoryError) as error:
+            raise TemplateLimitExceeded(
+                f"The template {self.name} nests too deep or builds too much; it was stopped."
+            ) from error
+        except AntiphonError:
+            raise
+        except Exception as error:  # a template is foreign code and may raise anything
+            raise TemplateRefused(_refusal(self.name, error, messages)) from error
+        spans: list[SpanTuple] = []
+        position = 0
+        for piece in pieces:
+            if piece.__class__ is not str and isinstance(piece, Traced):
+                for start, end, origin in piece._antiphon_spans:
+                    spans.append((start + position, end + position, origin))
+            position += len(piece)
+        return "".join(pieces), spans
+
+
+def prepare(
+    messages: Any,
+    tokenizer: Any = None,
+    *,
+    chat_template: str | None = None,
+    family: str | None = None,
+    tools: Sequence[Any] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    template_kwargs: Mapping[str, Any],
+) -> Source:
+    """Check and trace the input of a rendering."""
+    name, template = choose_template(tokenizer, chat_template, family, tools)
+    if hasattr(messages, "to_chats"):
+        from antiphon.conversations.templating import renderable
+
+        messages = renderable(messages.to_chats(), template)
+    variables = _special_tokens(tokenizer)
+    for key, value in template_kwargs.items():
+        # Special tokens are the template's; other text that callers pass in is content.
+        variables[key] = (
+            value if key.endswith("_token") and isinstance(value, str) else trace(value, -1, (key,))
+        )
+    end_tokens = frozenset(
+        value
+        for key, value in variables.items()
+        if key.endswith("_token")
+        and key not in ("bos_token", "unk_token")
+        and isinstance(value, str)
+        and value
+    )
+    variables["tools"] = _trace_tools(tools)
+    variables["documents"] = _trace_documents(documents)
+    traced_messages = trace_messages(messages)
+    size = sum(len(v) for m in traced_messages for v in m.values() if isinstance(v, str))
+    return Source(traced_messages, variables, template, name, size, end_tokens)
+
+
+def trace_messages(messages: Any) -> list[Any]:
+    """Check messages and give their text its origins.
+
+    Raises:
+        InvalidMessage: A message is not a mapping.
+    """
+    messages = getattr(messages, "messages", messages)
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise InvalidMessage(
+            f"A conversation is a list of message dicts, not {type(messages).__name__}."
+        )
+    result = []
+    for index, message in enumerate(messages):
+        try:
+            item = trace(message, index)
+        except RecursionError as error:
+            raise InvalidMessage(f"Message {index} is nested too deeply to be rendered.") from error
+        if not isinstance(item, dict):
+            raise InvalidMessage(
+                f"Message {index} is a {type(message).__name__}; chat messages should be dicts, dataclasses or "
+                "pydantic models."
+            )
+        if not item.keys().isdisjoint(REASONING_FIELDS):
+            item = _alias_reasoning(item)
+        result.append(item)
+    return result
+
+
+def _alias_reasoning(message: Any) -> Any:
+    """Give a message's reasoning the names that templates know, as transformers does."""
+    reasoning = next(
+        (message[key] for key in REASONING_FIELDS if message.get(key) is not None), None
+    )
+    if reasoning is None:
+        return message
+    result = type(message)({"thinking": reasoning, **message, "reasoning_content": reasoning})
+    result._antiphon_origin = message._antiphon_origin
+    return result
+
+
+def choose_template(
+    tokenizer: Any,
+    chat_template: str | None,
+    family: str | None,
+    tools: Sequence[Any] | None = None,
+) -> tuple[str, str]:
+    """Return a name for the template, and its source.
+
+    An explicit template comes first, then an explicit family, then the tokenizer's own template (which is what the
+    model was trained on), then the template of the family that is detected, then ChatML with a warning.
+    """
+    if chat_template is not None and not isinstance(chat_template, str):
+        raise InvalidMessage(f"chat_template must be a string, not {type(chat_template).__name__}.")
+    if chat_template is not None and ("{" in chat_template or not tokenizer):
+        return "given as chat_template", chat_template
+    if family is not None:
+        from antiphon.registry import resolve_template_name
+
+        chosen = resolve_template_name(family, tokenizer)
+        return repr(chosen.name), chosen.load_template()
+    own = _own_template(tokenizer, chat_template, tools)
+    if own is not None:
+        return (
+            f"of tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__!r}",
+            own,
+        )
+    from antiphon.registry import get_family
+
+    if tokenizer is not None:
+        from antiphon.detection import detect_family
+
+        detected = detect_family(tokenizer).family
+        if detected is not None:
+            return repr(detected), get_family(detected).load_template()
+    warnings.warn("No chat template was given or found; ChatML is used.", stacklevel=4)
+    return "'chatml'", get_family("chatml").load_template()
+
+
+def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:
+    templates = getattr(tokenizer, "chat_template", None)
+    if isinstance(templates, Mapping):
+        if name is None:
+            name = "tool_use" if tools is not None and "tool_use" in templates else "default"
+        if name not in templates:
+            raise InvalidMessage(
+                f"The tokenizer has no chat template named {name!r}; it has {', '.join(sorted(templates))}."
+            )
+        return str(templates[name])
+    if name is not None:
+        return name
+    return templates if isinstance(templates, str) else None
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, Any]:
+    inner = getattr(tokenizer, "tokenizer", None)  # of a processor
+    tokens = (
+        getattr(tokenizer, "special_tokens_map", None)
+        or getattr(inner, "special_tokens_map", None)
+        or {}
+    )
+    return {
+        key: str(value)
+        for key, value in tokens.items()
+        if isinstance(value, str) or hasattr(value, "content")
+    }
+
+
+def _trace_tools(tools: Sequence[Any] | None) -> Any:
+    if tools is None:
+        return None
+    schemas = []
+    for index, tool in enumerate(tools):
+        if isinstance(tool, Mapping):
+            schemas.append(trace(dict(tool), -1, ("tools", index)))
+        elif callable(tool):
+            schemas.append(trace(_schema_of(tool), -1, ("tools", index)))
+        else:
+            raise InvalidMessage(
+                f"Tool {index} is a {type(tool).__name__}; tools are JSON schemas or functions with type hints."
+            )
+    result = trace([], -1, ("tools",))
+    result.extend(schemas)
+    return result
+
+
+def _schema_of(function: Callable[..., Any]) -> Any:
+    try:
+        from transformers.utils.chat_template_utils import get_json_schema
+    except ImportError as error:
+        raise InvalidMessage(
+            f"The schema of the function {getattr(function, '__name__', function)!r} needs transformers; "
+            "install it or give a JSON schema."
+        ) from error
+    return get_json_schema(function)
+
+
+def _trace_documents(documents: Sequence[Mapping[str, Any]] | None) -> Any:
+    if documents is None:
+        return None
+    for index, document in enumerate(documents):
+        if not isinstance(document, Mapping):
+            raise InvalidMessage(
+                f"Document {index} is a {type(document).__name__}; documents are dicts with 'title' and 'text'."
+            )
+    return trace(list(documents), -1, ("documents",))
+
+
+def _refusal(name: str, error: Exception, messages: list[Any]) -> str:
+    roles = ", ".join(str(message.get("role")) for message in messages[:8]) + (
+        ", …" if len(messages) > 8 else ""
+    )
+    kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
+    return f"The template {name} refuses the conversation ({roles}): {kind}{error}"

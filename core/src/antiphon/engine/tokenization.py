@@ -1,0 +1,410 @@
+"""Turn renderings into ids and masks, piece by piece.
+
+The text is cut at every control token that the template wrote and at both ends of every turn; the pieces are encoded
+(batched, cached) and the control ids put between them. So
+
+- a model sees what it sees at inference, where it samples behind the header's ids: an answer that begins with a line
+  break never merges with the header's;
+- control tokens that messages or tools spell out are text: they become ordinary ids. The assistant's own content and
+  reasoning may hold reasoning and tool markers, which a model writes itself, but never what begins or ends a turn;
+- a piece that was encoded before costs nothing.
+
+Tokenizers that can't be cut so (`TokenizerView.cuts_at_controls`) have their texts encoded whole, with offsets.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from antiphon.engine.provenance import REASONING_FIELDS
+from antiphon.engine.tokenizers import Control, TokenizerView, view
+from antiphon.errors import MaskUnavailable, TokenizerMismatch
+
+if TYPE_CHECKING:
+    from antiphon.engine.rendering import Rendering
+    from antiphon.engine.turns import Turn
+
+_HEAD = 24  # characters behind a header that are encoded with it
+_OWN_WORDS = frozenset({"content", *REASONING_FIELDS})
+
+
+class Piece(NamedTuple):
+    """Characters ``start`` to ``end`` of the text; ``ids`` are its tokens.
+
+    ``control`` is the id of a control token that the template wrote, or -1; ``turn`` says whether the piece belongs to
+    a turn; ``offsets`` are characters of each token within the piece where they had to be found already.
+    """
+
+    start: int
+    end: int
+    control: int
+    turn: bool
+
+
+@dataclass
+class Sampled:
+    """A message as a backend sampled it.
+
+    Attributes:
+        ids: The sampled ids.
+        log_probs: Their log-probs.
+        start: Where they begin in the ids of the conversation, and ``end`` where they end; -1: not placed.
+        text: The text of its turn while it was the last message; None where the template shows none.
+        context: The text before that turn.
+        scaffold: How many characters of it the template wrote before the message's own first one.
+        lead: Ids that the prompt put before the answer and that the rendered turn does not show.
+        closing: The end token, for an answer that lacks one.
+        known: Whether ``text`` and what follows are filled in.
+    """
+
+    ids: list[int]
+    log_probs: list[float] | None = None
+    start: int = -1
+    end: int = -1
+    text: str | None = None
+    context: str | None = None
+    scaffold: int = 0
+    lead: list[int] = field(default_factory=list)
+    closing: list[int] = field(default_factory=list)
+    known: bool = False
+
+    def placed(self, start: int) -> Sampled:
+        """Return the same with its place."""
+        return replace(self, start=start, end=start + len(self.ids))
+
+
+class Break(NamedTuple):
+    """A sampled turn that the template has rewritten since: the text it had, the text it has now, first difference."""
+
+    message: int
+    position: int
+    was: str
+    now: str
+
+
+@dataclass
+class TokenizedRendering:
+    """A rendering's tokens.
+
+    Attributes:
+        input_ids: The ids.
+        rendering: The rendering.
+        breaks: Sampled turns that the template has rewritten (see `antiphon.extend`).
+        sampled: The messages whose sampled ids stand in ``input_ids``.
+        log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
+        starts_anew: Whether a trajectory begins here because the template rewrote what came before.
+        settled: The message index of leading tokens whose place in the text is not known any more.
+    """
+
+    input_ids: list[int]
+    rendering: Rendering = field(repr=False)
+    _mask: list[bool] = field(repr=False)
+    _pieces: list[tuple[Piece, int]] = field(repr=False)
+    _view: TokenizerView = field(repr=False)
+    breaks: list[Break] = field(default_factory=list)
+    sampled: dict[int, Sampled] = field(default_factory=dict)
+    log_probs: list[float] | None = None
+    starts_anew: bool = False
+    settled: list[int] = field(default_factory=list, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def assistant_mask(self) -> list[bool]:
+        """True on the tokens of the turns.
+
+        Raises:
+            MaskUnavailable: The turn of a message could not be found; the rendering's `unlocated` says why.
+        """
+        for message, reason in self.rendering.unlocated.items():
+            raise MaskUnavailable(
+                f"The turn of message {message} could not be found in the rendering of the template "
+                f"{self.rendering.source.name}: {reason}; give another template or no mask."
+            )
+        return self._mask
+
+    @functools.cached_property
+    def message_index(self) -> list[int]:
+        """For each token the message whose text it shows, -1 for scaffold."""
+        return _message_index(self)
+
+
+def tokenize(
+    renderings: Sequence[Rendering], tokenizer: Any, *, allow_control_tokens: bool = False
+) -> list[TokenizedRendering]:
+    """Encode renderings together.
+
+    Raises:
+        TokenizerMismatch: There is no tokenizer, or it can't encode the text.
+    """
+    if tokenizer is None:
+        raise TokenizerMismatch("tokenize() needs a tokenizer: pass it here or to render().")
+    tokens = view(tokenizer)
+    if not tokens.cuts_at_controls:
+        from antiphon.engine.whole_encoding import tokenize_whole
+
+        return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
+    if len(renderings) > 1 and not tokens.inner_mark:
+        tokens.entries(
+            [piece for rendering in renderings for piece in pieces_to_encode(rendering, tokens)]
+        )
+    return [
+        assemble(
+            rendering, plan(rendering, tokens), tokens, allow_control_tokens=allow_control_tokens
+        )
+        for rendering in renderings
+    ]
+
+
+def pieces_to_encode(rendering: Rendering, tokens: TokenizerView) -> list[str]:
+    """Return the texts of a rendering's pieces, control tokens left out."""
+    text = rendering.text
+    return [text[piece.start : piece.end] for piece in plan(rendering, tokens) if piece.control < 0]
+
+
+def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
+    """Cut a rendering's text into control tokens and pieces between them; kept with the rendering."""
+    kept = rendering.plans.get(id(tokens))
+    if kept is None:
+        kept = _plan(rendering, tokens)
+        rendering.plans[id(tokens)] = kept
+    return kept
+
+
+def _plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
+    text, template = rendering.text, rendering.source.template
+    # Cuts: every control token of the scaffold, and both ends of every turn.
+    controls: list[tuple[int, int, int]] = []
+    for start, end in scaffold_runs(rendering):
+        for first, last, token in tokens.controls(text[start:end], template):
+            controls.append((start + first, start + last, token))
+    controls.append((len(text), len(text), -1))
+    turns = [turn for turn in rendering.turns if turn.end > turn.start]
+    edges = [
+        (edge, inside) for turn in turns for edge, inside in ((turn.start, True), (turn.end, False))
+    ]
+    edges.append((len(text) + 1, False))
+    pieces: list[Piece] = []
+    position, number, inside = 0, 0, False
+    edge, opens = edges[0]
+    for start, end, token in controls:
+        while edge <= start:
+            if position < edge:
+                pieces.append(Piece(position, edge, -1, inside))
+                position = edge
+            inside = opens
+            number += 1
+            edge, opens = edges[number]
+        if position < start:
+            pieces.append(Piece(position, start, -1, inside))
+        if token >= 0:
+            pieces.append(Piece(start, end, token, inside))
+        position = end
+    return pieces
+
+
+def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
+    """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
+    spans = [(s.start, s.end) for s in rendering.spans if s.field[:1] != ("role",)]
+    if rendering.input_spans:
+        spans = sorted(spans + [(s.start, s.end) for s in rendering.input_spans])
+    runs = []
+    position = 0
+    for start, end in spans:
+        if start > position:
+            runs.append((position, start))
+        position = end
+    if position < len(rendering.text):
+        runs.append((position, len(rendering.text)))
+    return runs
+
+
+def assemble(
+    rendering: Rendering,
+    pieces: Sequence[Piece],
+    tokens: TokenizerView,
+    *,
+    allow_control_tokens: bool = False,
+) -> TokenizedRendering:
+    """Encode a rendering's pieces and put them together."""
+    text = rendering.text
+    forbidden = (
+        frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
+    )
+    entries = iter(
+        tokens.entries([text[piece.start : piece.end] for piece in pieces if piece.control < 0])
+    )
+    ids: list[int] = []
+    mask: list[bool] = []
+    counts: list[int] = []
+    behind = True  # a control token, or nothing at all
+    for piece in pieces:
+        if piece.control >= 0:
+            ids.append(piece.control)
+            mask.append(piece.turn)
+            counts.append(1)
+            behind = True
+            continue
+        part, has_added = next(entries)
+        if tokens.inner_mark and not behind:
+            (part,), has_added = tokens.encode_inner([text[piece.start : piece.end]]), True
+        if has_added and not forbidden.isdisjoint(part):
+            part = encode_guarded(rendering, piece, tokens)
+        count = len(part)
+        ids += part
+        mask += [piece.turn] * count
+        counts.append(count)
+        behind = False
+    if rendering.continued:
+        given = _first_of_last_turn(rendering, pieces, counts)
+        mask = [*mask[:given], *[False] * (len(mask) - given)]
+    return TokenizedRendering(ids, rendering, mask, list(zip(pieces, counts, strict=True)), tokens)
+
+
+def _first_of_last_turn(rendering: Rendering, pieces: Sequence[Piece], counts: list[int]) -> int:
+    """Return the first token of the turn that is being continued: what is given there was not sampled."""
+    turns: list[Turn] = rendering.turns
+    start = turns[-1].start if turns and not turns[-1].closed else len(rendering.text)
+    return sum(count for piece, count in zip(pieces, counts, strict=True) if piece.start < start)
+
+
+def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) -> list[int]:
+    """Encode a piece in which messages or tools spell out control tokens, so that those stay text."""
+    text = rendering.text[piece.start : piece.end]
+    forbidden = tokens.control_ids(rendering.source.template)
+    allowed = own_markers(rendering, plan(rendering, tokens), tokens) if piece.turn else frozenset()
+    result: list[int] = []
+    position = 0
+    for start, end, token in tokens.find(text, forbidden):
+        if token in allowed and _in_own_words(rendering, piece.start + start, piece.start + end):
+            result += _encode_safe(text[position:start], tokens, forbidden)
+            result.append(token)
+            position = end
+    result += _encode_safe(text[position:], tokens, forbidden)
+    return result
+
+
+def own_markers(
+    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView
+) -> frozenset[int]:
+    """Return the control ids that an assistant's own words may hold: added tokens that are not flagged special.
+
+    Those that make up the headers of messages stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and
+    would begin a turn. What a generation prompt opens behind its header (``<think>``) is none of the header's.
+    """
+    plain = {token for token, (_, special) in tokens.added.items() if not special}
+    headers: set[int] = set()
+    run: list[int] = []
+    for piece in pieces:
+        if piece.turn:
+            headers.update(run[:1])
+            run = []
+        elif piece.control >= 0:
+            run.append(piece.control)
+        elif rendering.text[piece.start : piece.end].strip():
+            headers.update(run)
+            run = []
+    headers.update(run[:1])
+    return frozenset(plain - headers) & tokens.control_ids(rendering.source.template)
+
+
+def _in_own_words(rendering: Rendering, start: int, end: int) -> bool:
+    return any(
+        span.start <= start and end <= span.end and span.field[:1] and span.field[0] in _OWN_WORDS
+        for span in rendering.spans
+    )
+
+
+def _encode_safe(text: str, tokens: TokenizerView, forbidden: frozenset[int]) -> list[int]:
+    """Encode text so that no id is forbidden: texts of control tokens are broken behind their first character."""
+    if not text:
+        return []
+    (ids,) = tokens.encode_inner([text])
+    if forbidden.isdisjoint(ids):
+        return ids
+    cuts = [0, *(control[0] + 1 for control in tokens.find(text, forbidden)), len(text)]
+    parts = [text[a:b] for a, b in itertools.pairwise(cuts) if a < b]
+    if len(parts) > 1:
+        return [token for part in parts for token in _encode_safe(part, tokens, forbidden)]
+    raise TokenizerMismatch(
+        f"{tokens.describe()} makes a control token of the text {text!r} alone; it can't be written as text. "
+        "Pass allow_control_tokens=True to let it through."
+    )
+
+
+def _message_index(tokenized: TokenizedRendering) -> list[int]:
+    rendering, tokens = tokenized.rendering, tokenized._view
+    spans = [span for span in rendering.spans if span.field[:1] != ("role",)]
+    result = list(tokenized.settled)
+    position = 0
+    for piece, count in tokenized._pieces:
+        while position < len(spans) and spans[position].end <= piece.start:
+            position += 1
+        if position == len(spans) or spans[position].start >= piece.end:
+            result += [-1] * count
+            continue
+        span = spans[position]
+        if span.end >= piece.end:
+            place = len(result)
+            ids = tokenized.input_ids[place : place + count]
+            before = _tokens_before(rendering.text, piece, span.start, ids, tokens)
+            if before is not None:
+                result += [-1] * before + [span.message] * (count - before)
+                continue
+        text = rendering.text[piece.start : piece.end]
+        offsets = tokens.offsets(text)
+        if offsets is None or len(offsets) != count:
+            offsets = _spread(text, count)
+        number = position
+        for start, end in offsets:
+            first, last = piece.start + start, piece.start + max(end, start + 1)
+            while number < len(spans) and spans[number].end <= first:
+                number += 1
+            here = number < len(spans) and spans[number].start < last
+            result.append(spans[number].message if here else -1)
+    for message, own in tokenized.sampled.items():
+        result[own.start : own.end] = [message] * len(own.ids)
+    return result
+
+
+def _tokens_before(
+    text: str, piece: Piece, start: int, ids: list[int], tokens: TokenizerView
+) -> int | None:
+    """Return how many tokens of a piece end before ``start``, where one message has all of the rest.
+
+    A header is short: the beginning of the piece is encoded again, with offsets, and where its ids are the piece's own
+    they have the same places. None: all offsets are needed.
+    """
+    if start <= piece.start:
+        return 0
+    if tokens.backend is None or tokens.inner_mark:
+        return None
+    head = text[piece.start : min(piece.end, start + _HEAD)]
+    again, offsets = tokens.encode_with_offsets(head)
+    before = next(
+        (i for i, (_, end) in enumerate(offsets) if piece.start + end > start), len(offsets)
+    )
+    return before if again[: before + 1] == ids[: before + 1] else None
+
+
+def _spread(text: str, count: int) -> list[tuple[int, int]]:
+    """Characters of tokens, spread evenly: for pieces whose tokens no tokenizer call gives in one go."""
+    size = len(text)
+    return [(size * i // count, size * (i + 1) // count) for i in range(count)] if count else []
+
+
+__all__ = [
+    "Break",
+    "Control",
+    "Piece",
+    "Sampled",
+    "TokenizedRendering",
+    "assemble",
+    "plan",
+    "tokenize",
+]

@@ -1,0 +1,357 @@
+"""What Antiphon needs of a tokenizer: ids of text, which ids are control tokens, and where text may be cut.
+
+Anything with ``encode`` and ``decode`` will do; a tokenizer of the `tokenizers` library (on its own or inside a
+transformers tokenizer) is fast. Everything here is about one tokenizer and kept as long as that lives.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from antiphon.engine.caches import BoundedCache
+from antiphon.errors import TokenizerMismatch
+
+_CACHED_CHARACTERS = 32 * 2**20
+
+
+class Tokenizer(Protocol):
+    """The least that a tokenizer must do."""
+
+    def encode(self, text: str, add_special_tokens: bool = ...) -> Any:
+        """Return the ids of ``text``."""
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = ...) -> str:
+        """Return the text of ``ids``."""
+
+
+class Control(tuple[int, int, int]):
+    """A control token in a text: start, end, id."""
+
+
+# Texts on both sides of a cut, to see whether a tokenizer's pieces add up.
+_PROBES = (
+    "user\nHow are you?",
+    " \n\nHello  world",
+    "naïve 数学 🙂\n",
+    "\n",
+    "  x",
+    "1234",
+    "Don't!",
+    "\tdef f():\n  ",
+)
+
+
+class TokenizerView:
+    """One tokenizer, as the encoder sees it.
+
+    Attributes:
+        backend: The Rust tokenizer, or None.
+        added: The added tokens: id to (text, special).
+        inner_mark: A text to encode before a piece that stands inside a text, and then to take away, for tokenizers
+            that put a space before whatever they encode; "" where none is needed, None where it does not help.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer: Callable[[], Any] = (
+            weakref.ref(tokenizer) if _weak(tokenizer) else (lambda: tokenizer)
+        )
+        self.backend = _backend(tokenizer)
+        self._own_backend: Any = None
+        self.added: dict[int, tuple[str, bool]] = _added_tokens(tokenizer, self.backend)
+        self._ids: BoundedCache[str, tuple[list[int], bool]] = BoundedCache(
+            _CACHED_CHARACTERS, lambda key, value: len(key) + 64
+        )
+        self._offsets: BoundedCache[str, list[tuple[int, int]]] = BoundedCache(4096)
+        self._controls: BoundedCache[tuple[str, str], list[Control]] = BoundedCache(16384)
+        self._control_ids: BoundedCache[str, frozenset[int]] = BoundedCache(256)
+
+    # Ids
+
+    def encode(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each piece, as if it stood alone at the start of a text; repeated pieces cost nothing."""
+        return [ids for ids, _ in self.entries(pieces)]
+
+    def entries(self, pieces: Sequence[str]) -> list[tuple[list[int], bool]]:
+        """Return the ids of each piece, and whether an added token is among them."""
+        cached = self._ids.get
+        result = [cached(piece) for piece in pieces]
+        if None in result:
+            missing = list(
+                dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None)
+            )
+            added = self.added.keys()
+            fresh = {}
+            for piece, ids in zip(missing, self._encode_batch(missing), strict=True):
+                fresh[piece] = (ids, not added.isdisjoint(ids))
+                self._ids.put(piece, fresh[piece])
+            result = [
+                fresh[p] if entry is None else entry
+                for p, entry in zip(pieces, result, strict=True)
+            ]
+        return result  # type: ignore[return-value]
+
+    def missing(self, pieces: Sequence[str]) -> list[str]:
+        """Return the pieces that are not in the cache."""
+        cached = self._ids.get
+        return [piece for piece in pieces if cached(piece) is None]
+
+    def encode_inner(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each piece as it is inside a text, right behind other text."""
+        mark = self.inner_mark
+        if not mark:
+            return self.encode(pieces)
+        (lead,) = self.encode([mark])
+        return [
+            ids[len(lead) :] if ids[: len(lead)] == lead else self.encode([piece])[0]
+            for piece, ids in zip(
+                pieces, self.encode([mark + piece for piece in pieces]), strict=True
+            )
+        ]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ``ids``, control tokens and white space included."""
+        return _decode(self._tokenizer(), ids)
+
+    def offsets(self, piece: str) -> list[tuple[int, int]] | None:
+        """Return the characters of each token of a piece, or None where the tokenizer can't tell."""
+        found = self._offsets.get(piece)
+        if found is None:
+            if self.backend is None:
+                return None
+            found = list(self._usable().encode(piece, add_special_tokens=False).offsets)
+            self._offsets.put(piece, found)
+        return found
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of ``text`` and the characters of each.
+
+        Raises:
+            TokenizerMismatch: The tokenizer has no Rust backend and so no offsets.
+        """
+        if self.backend is None:
+            raise TokenizerMismatch(
+                f"{self.describe()} neither encodes piece by piece nor tells offsets; use its fast version."
+            )
+        encoding = self._usable().encode(text, add_special_tokens=False)
+        return list(encoding.ids), list(encoding.offsets)
+
+    def _encode_batch(self, texts: list[str]) -> list[list[int]]:
+        if self.backend is None:
+            tokenizer = self._tokenizer()
+            return [_plain_ids(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+        try:
+            encodings = self._usable().encode_batch_fast(texts, add_special_tokens=False)
+        except RuntimeError as error:
+            # Another thread is changing the padding of this very tokenizer ("Already borrowed"): use a copy.
+            if "borrowed" not in str(error):
+                raise
+            encodings = self._copy().encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError as error:
+            raise TokenizerMismatch(
+                f"{self.describe()} can't encode this text: {error}."
+            ) from error
+        return [encoding.ids for encoding in encodings]
+
+    def _usable(self) -> Any:
+        """The Rust tokenizer, or a copy where its owner has switched on padding or truncation."""
+        if self.backend.padding is None and self.backend.truncation is None:
+            return self.backend
+        return self._copy()
+
+    def _copy(self) -> Any:
+        if self._own_backend is None:
+            copy = type(self.backend).from_str(self.backend.to_str())
+            copy.no_padding()
+            copy.no_truncation()
+            self._own_backend = copy
+        return self._own_backend
+
+    # Control tokens
+
+    def control_ids(self, template: str) -> frozenset[int]:
+        """Return the ids that text from outside must never become.
+
+        Special tokens are; of the other added tokens those that the template spells out, and those that look like
+        control tokens (``<|…|>``, ``<tool_call>``, ``[INST]``). White space and plain words or tags that were added to
+        the vocabulary are text.
+        """
+        found = self._control_ids.get(template)
+        if found is None:
+            found = frozenset(
+                token
+                for token, (text, special) in self.added.items()
+                if text.strip() and (special or text in template or _looks_structural(text))
+            )
+            self._control_ids.put(template, found)
+        return found
+
+    def controls(self, text: str, template: str) -> list[Control]:
+        """Return the control tokens that ``text``, which the template wrote, spells out."""
+        key = (text, template)
+        found = self._controls.get(key)
+        if found is None:
+            found = self._find_controls(text, self.control_ids(template))
+            self._controls.put(key, found)
+        return found
+
+    def find(self, text: str, ids: frozenset[int]) -> list[Control]:
+        """Return where tokens of ``ids`` stand in ``text``."""
+        return self._find_controls(text, ids)
+
+    def _find_controls(self, text: str, ids: frozenset[int]) -> list[Control]:
+        if self.backend is not None:
+            encoding = self._usable().encode(text, add_special_tokens=False)
+            return [
+                Control((start, end, token))
+                for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
+                if token in ids
+            ]
+        names = {self.added[token][0]: token for token in ids}
+        if not names:
+            return []
+        pattern = re.compile(
+            "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        )
+        return [Control((*match.span(), names[match.group()])) for match in pattern.finditer(text)]
+
+    # How this tokenizer takes being cut
+
+    @functools.cached_property
+    def inner_mark(self) -> str | None:
+        """See the class."""
+        for mark in ("", "\n"):
+            if all(self._adds_up(left, right, mark) for left in _PROBES for right in _PROBES):
+                return mark
+        return None
+
+    @functools.cached_property
+    def cuts_at_controls(self) -> bool:
+        """Whether ids of text on both sides of a control token are those of the two texts alone."""
+        special = [
+            (token, text)
+            for token, (text, is_special) in self.added.items()
+            if is_special and text.strip()
+        ]
+        if not special:
+            return True
+        probes = special[:: max(1, len(special) // 8)]
+        for left in _PROBES:
+            for right in _PROBES:
+                parts = self.encode([left, right])
+                whole = self.encode([left + text + right for _, text in probes])
+                if any(
+                    ids != [*parts[0], token, *parts[1]]
+                    for (token, _), ids in zip(probes, whole, strict=True)
+                ):
+                    return False
+        return True
+
+    def _adds_up(self, left: str, right: str, mark: str) -> bool:
+        """Whether two texts encoded apart decode to what the one text of both does."""
+        first = self.encode([left])[0]
+        second = self.encode([mark + right])[0]
+        if mark:
+            lead = self.encode([mark])[0]
+            if second[: len(lead)] != lead:
+                return True  # the texts merge there: a cut behind this mark can't be judged
+            second = second[len(lead) :]
+        return self.decode([*first, *second]) == self.decode(self.encode([left + right])[0])
+
+    def describe(self) -> str:
+        """Name the tokenizer for messages to people."""
+        tokenizer = self._tokenizer()
+        return f"The tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__}"
+
+
+def view(tokenizer: Any) -> TokenizerView:
+    """Return the view of a tokenizer; it is made again when tokens were added since.
+
+    Raises:
+        TokenizerMismatch: This is no tokenizer.
+    """
+    if not hasattr(tokenizer, "encode") and hasattr(tokenizer, "tokenizer"):
+        tokenizer = tokenizer.tokenizer  # a processor, which puts media around its tokenizer
+    if not hasattr(tokenizer, "encode") or not hasattr(tokenizer, "decode"):
+        raise TokenizerMismatch(
+            f"{type(tokenizer).__name__} is no tokenizer (it has no encode and decode); pass a tokenizer."
+        )
+    size = _size(tokenizer)
+    if not _weak(tokenizer):
+        key = id(tokenizer)
+        kept = _strong.get(key)
+        if kept is None or kept[0] is not tokenizer or kept[1] != size:
+            kept = (tokenizer, size, TokenizerView(tokenizer))
+            _strong.put(key, kept)
+        return kept[2]
+    held = _views.get(tokenizer)
+    if held is None or held[0] != size:
+        held = (size, TokenizerView(tokenizer))
+        _views[tokenizer] = held
+    return held[1]
+
+
+_views: weakref.WeakKeyDictionary[Any, tuple[int, TokenizerView]] = weakref.WeakKeyDictionary()
+_strong: BoundedCache[int, tuple[Any, int, TokenizerView]] = BoundedCache(16)
+
+
+def _weak(tokenizer: Any) -> bool:
+    try:
+        hash(tokenizer)
+        weakref.ref(tokenizer)
+    except TypeError:
+        return False
+    return True
+
+
+def _size(tokenizer: Any) -> int:
+    if hasattr(tokenizer, "get_vocab_size"):
+        return int(tokenizer.get_vocab_size())
+    return len(tokenizer) if hasattr(tokenizer, "__len__") else 0
+
+
+def _backend(tokenizer: Any) -> Any:
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    return (
+        backend
+        if hasattr(backend, "encode_batch_fast") and hasattr(backend, "get_added_tokens_decoder")
+        else None
+    )
+
+
+def _added_tokens(tokenizer: Any, backend: Any) -> dict[int, tuple[str, bool]]:
+    tokens = (
+        backend.get_added_tokens_decoder()
+        if backend is not None
+        else getattr(tokenizer, "added_tokens_decoder", {})
+    )
+    added = {int(token): (str(item.content), bool(item.special)) for token, item in tokens.items()}
+    for token, text in zip(
+        getattr(tokenizer, "all_special_ids", ()),
+        getattr(tokenizer, "all_special_tokens", ()),
+        strict=False,
+    ):
+        added.setdefault(int(token), (str(text), True))
+    return added
+
+
+def _plain_ids(ids: Any) -> list[int]:
+    return list(getattr(ids, "ids", ids))
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    options = (
+        {"clean_up_tokenization_spaces": False}
+        if hasattr(tokenizer, "clean_up_tokenization_spaces")
+        else {}
+    )
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, **options))
+
+
+def _looks_structural(text: str) -> bool:
+    if text[0] == "<" and text[-1] == ">":
+        return any(mark in text for mark in "|｜_▁")
+    return text[0] == "[" and text[-1] == "]" and text[1:-1].strip("/").isupper()

@@ -1,0 +1,1 @@
+"""The wrapper, what it asks of a backend, and how log-probs are scored."""

@@ -1,0 +1,302 @@
+"""The distributions of a wrapper: over the tokens of its input, with masks that come from lengths and turns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from antiphon.errors import BackendError, InvalidParameter
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.distributions import LLMMaskedCategorical
+
+if TYPE_CHECKING:
+    from antiphon.generation.rows import Rows
+
+
+class DistributionMethods:
+    """What `LLMWrapperBase` says of distributions.
+
+    Position t of a distribution is about token t of ``full`` given the tokens before it. Position
+    0, which nothing precedes, and padding are masked: their log-probs and entropies are 0, and the
+    mask says so.
+    """
+
+    def get_dist(
+        self,
+        tensordict: TensorDictBase,
+        tensordict_out: TensorDictBase | None = None,
+        logits_key: Any = "logits",
+        mask_key: Any = None,
+        as_padded_tensor: bool | None = None,
+        as_nested_tensor: bool | None = None,
+        padding_value: float | None = None,
+        padding_side: str = "left",
+        layout: torch.layout | None = None,
+        **kwargs: Any,
+    ) -> LLMMaskedCategorical:
+        """Return the distribution over the tokens of ``full``, ``[batch, time, vocabulary]``.
+
+        Args:
+            tensordict: Has the input that scoring reads, or logits under ``logits_key``.
+            tensordict_out: Where to write the logits too.
+            logits_key: Where logits are, or go.
+            mask_key: A mask over ``full`` to use besides the real tokens.
+            as_padded_tensor: Rows are padded; the only layout that a distribution has.
+            as_nested_tensor: Not supported.
+            padding_value: What logits are padded with; 0 by default.
+            padding_side: Where rows are padded, ``"left"`` or ``"right"``.
+            layout: Not supported other than strided.
+            **kwargs: None are known.
+
+        Raises:
+            InvalidParameter: A layout that can't be had, or a mask that is not there.
+            BackendError: The backend gives no logits.
+        """
+        if as_nested_tensor or as_padded_tensor is False or layout not in (None, torch.strided):
+            raise InvalidParameter(
+                "Distributions are over padded rows; leave as_nested_tensor and layout out."
+            )
+        _refuse(kwargs)
+        return self._dist(
+            tensordict,
+            tensordict_out,
+            logits_key,
+            padding_value,
+            padding_side,
+            self._keyed(mask_key),
+        )
+
+    def _get_dist_with_prompt_mask(
+        self,
+        tensordict: TensorDictBase,
+        tokens_key: Any = ("tokens", "prompt"),
+        logits_key: Any = "logits",
+        assistant_mask_key: Any = ("masks", "all_assistant_mask"),
+        attention_mask_key: Any = ("masks", "all_attention_mask"),
+        padding_side: str = "left",
+        **kwargs: Any,
+    ) -> LLMMaskedCategorical:
+        """Return the distribution over what follows the prompt."""
+        _refuse(kwargs)
+
+        def response(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
+            from antiphon.generation.rows import found
+
+            lengths = rows.prompts
+            if lengths is None and found(td, tokens_key) is not None:
+                from antiphon.generation.rows import token_rows_of
+
+                lengths = [len(row) for row in token_rows_of(td, tokens_key, []).ids]
+            if lengths is None:
+                masks: list[torch.Tensor] = self._keyed(assistant_mask_key)(td, rows)
+                return masks
+            return [
+                torch.arange(len(ids)) >= length
+                for ids, length in zip(rows.ids, lengths, strict=True)
+            ]
+
+        return self._dist(tensordict, None, logits_key, None, padding_side, response)
+
+    def _get_dist_with_assistant_mask(
+        self,
+        tensordict: TensorDictBase,
+        assistant_mask_key: Any = ("masks", "all_assistant_mask"),
+        logits_key: Any = "logits",
+        padding_side: str = "left",
+        **kwargs: Any,
+    ) -> LLMMaskedCategorical:
+        """Return the distribution over the tokens of the assistant's turns."""
+        _refuse(kwargs)
+        return self._dist(
+            tensordict, None, logits_key, None, padding_side, self._keyed(assistant_mask_key)
+        )
+
+    def _get_dist_with_attention_mask(
+        self,
+        tensordict: TensorDictBase,
+        attention_mask_key: Any = ("masks", "all_attention_mask"),
+        logits_key: Any = "logits",
+        padding_side: str = "left",
+        **kwargs: Any,
+    ) -> LLMMaskedCategorical:
+        """Return the distribution over all real tokens."""
+        _refuse(kwargs)
+        return self._dist(tensordict, None, logits_key, None, padding_side, self._keyed(None))
+
+    def _get_dist_with_custom_mask(
+        self,
+        tensordict: TensorDictBase,
+        mask: Any,
+        logits_key: Any = "logits",
+        padding_side: str = "left",
+        **kwargs: Any,
+    ) -> LLMMaskedCategorical:
+        """Return the distribution under a mask over ``full``: a tensor padded on ``padding_side``, or one per row."""
+        _refuse(kwargs)
+
+        def custom(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
+            return _per_row(mask, rows.ids, padding_side)
+
+        return self._dist(tensordict, None, logits_key, None, padding_side, custom)
+
+    def _get_sft_dist(self, tensordict: TensorDictBase, **kwargs: Any) -> LLMMaskedCategorical:
+        """Return the distribution that supervised fine-tuning trains: over what follows the prompt."""
+        return self._get_dist_with_prompt_mask(tensordict, **kwargs)
+
+    def _get_rlhf_dist(self, tensordict: TensorDictBase, **kwargs: Any) -> LLMMaskedCategorical:
+        """Return the distribution that RL trains: over the assistant's turns."""
+        return self._get_dist_with_assistant_mask(tensordict, **kwargs)
+
+    def _get_generic_dist(self, tensordict: TensorDictBase, **kwargs: Any) -> LLMMaskedCategorical:
+        """Return the distribution over all real tokens."""
+        return self._get_dist_with_attention_mask(tensordict, **kwargs)
+
+    def log_prob(self, data: TensorDictBase, **get_kwargs: Any) -> Any:
+        """Return the log-probs of ``full``.
+
+        A wrapper that generates scores here with the same model: it is the policy whose answers are
+            asked about.
+
+        Args:
+            data: Has the input that scoring reads.
+            **get_kwargs: For ``TensorDict.get``: ``as_padded_tensor``, ``as_list``,
+                ``padding_side`` ...
+        """
+        wrapper = self._scorer()
+        key = wrapper.log_probs_key if wrapper.log_probs_key is not None else "log_probs"
+        if wrapper.log_probs_key is None:
+            wrapper = wrapper.get_new_version(return_log_probs=True, log_probs_key=key)
+        out = wrapper.get_new_version(inplace=False)(data)
+        path = (key,) if isinstance(key, str) else tuple(key)
+        return out.get((*path, "full"), **get_kwargs)
+
+    @property
+    def log_prob_keys(self) -> list[Any]:
+        """Where the log-probs of a call are."""
+        if not hasattr(self, "_log_prob_keys"):
+            key = self.log_probs_key if self.log_probs_key is not None else "log_probs"  # type: ignore[attr-defined]
+            path = (key,) if isinstance(key, str) else tuple(key)
+            return [(*path, "full")]
+        return self._log_prob_keys
+
+    @log_prob_keys.setter
+    def log_prob_keys(self, value: list[Any]) -> None:
+        self._log_prob_keys = list(value)
+
+    @property
+    def dist_params_keys(self) -> list[Any]:
+        """What a distribution is made of."""
+        return ["logits"]
+
+    @property
+    def dist_sample_keys(self) -> list[Any]:
+        """What a distribution is about."""
+        key = self.tokens_key if self.tokens_key is not None else "tokens"  # type: ignore[attr-defined]
+        path = (key,) if isinstance(key, str) else tuple(key)
+        return [(*path, "full")]
+
+    # Inside
+
+    def _scorer(self) -> Any:
+        if not self.generate:  # type: ignore[attr-defined]
+            return self
+        return self.get_new_version(generate=False, num_samples=None)  # type: ignore[attr-defined]
+
+    def _keyed(self, key: Any) -> Any:
+        """Return a mask by key: from the tensordict, or as the input itself tells it."""
+
+        def mask(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
+            if key is None:
+                return [torch.ones(len(ids), dtype=torch.bool) for ids in rows.ids]
+            name = key if isinstance(key, str) else key[-1]
+            if name == "all_assistant_mask" and rows.assistant is not None:
+                return [torch.tensor(row, dtype=torch.bool) for row in rows.assistant]
+            if name == "all_attention_mask":
+                return [torch.ones(len(ids), dtype=torch.bool) for ids in rows.ids]
+            path = (key,) if isinstance(key, str) else tuple(key)
+            from antiphon.conversations.padding import leaves, token_rows
+
+            try:
+                parent = td if len(path) == 1 else td.get(path[:-1])
+                found = token_rows(getattr(parent, "_tensordict", parent), path[-1])
+            except (KeyError, AttributeError):
+                found = None
+            if found is None:
+                raise InvalidParameter(
+                    f"There is no mask under {key!r}, and the input does not say who wrote what; "
+                    "score a history, or put a mask there."
+                )
+            return _per_row(leaves(found), rows.ids, None)
+
+        return mask
+
+    def _dist(
+        self,
+        td: TensorDictBase,
+        out: TensorDictBase | None,
+        logits_key: Any,
+        padding_value: float | None,
+        padding_side: str,
+        mask: Any,
+    ) -> LLMMaskedCategorical:
+        if padding_side not in ("left", "right"):
+            raise InvalidParameter(f"padding_side must be 'left' or 'right', not {padding_side!r}.")
+        scorer = self._scorer()
+        rows = scorer._read(td, "full")
+        logits = scorer._row_logits(rows)
+        width = max(map(len, rows.ids))
+        first = logits[0]
+        padded = first.new_full((len(logits), width, first.shape[-1]), padding_value or 0.0)
+        counts = torch.zeros(len(logits), width, dtype=torch.bool, device=first.device)
+        for index, (row, counting) in enumerate(zip(logits, mask(td, rows), strict=True)):
+            begin = width - len(row) if padding_side == "left" else 0
+            padded[index, begin : begin + len(row)] = row
+            counts[index, begin : begin + len(row)] = counting.to(counts.device)
+            counts[index, begin] = False  # nothing precedes the first token
+        padded = padded.reshape(*rows.shape, width, -1)
+        if out is not None:
+            out.set(logits_key, padded)
+        return LLMMaskedCategorical(padded, counts.reshape(*rows.shape, width))
+
+    def _row_logits(self, rows: Rows) -> list[torch.Tensor]:
+        """Return per row the logits ``[tokens, vocabulary]`` that are about its tokens; the first is all 0."""
+        backend = self.backend  # type: ignore[attr-defined]
+        if not hasattr(backend, "logits"):
+            raise BackendError(
+                f"{backend.name} gives no logits, so there is no distribution; log_prob() gives the log-probs."
+            )
+        logits: list[torch.Tensor] = backend.logits(
+            TokenBatch(rows.ids),
+            requires_grad=torch.is_grad_enabled() and self._trains(),  # type: ignore[attr-defined]
+        )
+        temperature = self.params.log_prob_temperature  # type: ignore[attr-defined]
+        return [torch.cat([torch.zeros_like(row[:1]), row[:-1] / temperature]) for row in logits]
+
+    def _write_logits(self, td: TensorDictBase, out: TensorDictBase) -> TensorDictBase:
+        """Write the padded logits of scoring under ``logits``."""
+        self._dist(td, out, "logits", None, "left", self._keyed(None))
+        return out
+
+
+def _refuse(options: dict[str, Any]) -> None:
+    if options:
+        raise InvalidParameter(f"{', '.join(sorted(options))}: not an option of a distribution.")
+
+
+def _per_row(mask: Any, ids: list[list[int]], side: str | None) -> list[torch.Tensor]:
+    """Return a mask per row without padding; padding lies on ``side`` (None: where the mask is longer, on the left)."""
+    rows = list(mask.reshape(-1, mask.shape[-1])) if isinstance(mask, torch.Tensor) else list(mask)
+    if len(rows) != len(ids):
+        raise InvalidParameter(f"The mask has {len(rows)} rows, the tokens {len(ids)}.")
+    result = []
+    for index, (row, own) in enumerate(zip(rows, ids, strict=True)):
+        made = torch.as_tensor(row).bool()
+        if len(made) < len(own):
+            raise InvalidParameter(
+                f"The mask of row {index} covers {len(made)} of {len(own)} tokens."
+            )
+        extra = len(made) - len(own)
+        result.append(made[: len(own)] if side == "right" else made[extra:])
+    return result

@@ -1,0 +1,98 @@
+"""What the settings of a wrapper come to: parameters, a backend, a batcher; contradictions are refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from antiphon.errors import InvalidParameter
+from antiphon.generation.backends import Backend, is_backend
+from antiphon.generation.batching import Batcher
+from antiphon.generation.sampling import SamplingParams
+
+Key = Any  # a string, or a tuple of strings
+
+# What a tokenizer call would take, and what has no meaning for ragged rows.
+_TOKENIZER_OPTIONS = frozenset({"add_special_tokens", "truncation", "max_length"})
+_TOKENIZER_IGNORED = frozenset(
+    {"padding", "padding_side", "return_tensors", "return_attention_mask"}
+)
+
+
+def sampling(
+    backend: Backend, given: Mapping[str, Any] | SamplingParams | None, num_samples: int | None
+) -> tuple[SamplingParams, int | None]:
+    """Return the sampling parameters, and how many samples get a dimension of their own."""
+    if isinstance(given, SamplingParams):
+        params = given
+        named = params.num_return_sequences > 1
+    else:
+        params = SamplingParams.from_kwargs(
+            given, extras=backend.extra_parameters, backend=backend.name
+        )
+        named = params.num_return_sequences > 1
+    if num_samples is None:
+        return params, params.num_return_sequences if named else None
+    if named and params.num_return_sequences != num_samples:
+        raise InvalidParameter(
+            f"num_samples is {num_samples} and num_return_sequences {params.num_return_sequences}; "
+            "give one of them."
+        )
+    return SamplingParams.from_kwargs(
+        {"num_return_sequences": num_samples}, base=params
+    ), num_samples
+
+
+def writes_inplace(inplace: bool | Literal["empty"] | None, grows: bool) -> bool | Literal["empty"]:
+    """Return where results go; ``grows`` says that they have a dimension more than the input."""
+    if inplace not in (None, True, False, "empty"):
+        raise InvalidParameter(f"inplace must be True, False or 'empty', not {inplace!r}.")
+    if inplace is True and grows:
+        raise InvalidParameter(
+            "inplace=True can't hold with num_samples, which adds a batch dimension; leave inplace out."
+        )
+    return not grows if inplace is None else inplace
+
+
+def make_batcher(
+    backend: Backend, batching: bool | None, least: int | None, most: int | None, timeout: float
+) -> Batcher | None:
+    """Return what joins the calls of several threads, or None."""
+    sized = least is not None or most is not None
+    if batching is False and sized:
+        raise InvalidParameter("A batch size was given and batching=False; leave one of them out.")
+    if not batching and not sized:
+        return None
+    return Batcher(
+        backend,
+        min_batch_size=1 if least is None else least,
+        max_batch_size=most,
+        timeout=timeout,
+    )
+
+
+def load_backend(model: Any, name: str, tokenizer: Any) -> Backend:
+    """Return the backend that ``model`` is, or that loads it."""
+    if is_backend(model):
+        backend: Backend = model
+        return backend
+    from antiphon.registry import get_backend
+
+    loaded: Backend = get_backend(name).load()(model, tokenizer=tokenizer)
+    return loaded
+
+
+def key_path(key: Key) -> tuple[str, ...]:
+    """Return a key as a path."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+def tokenizer_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the tokenizer's options, without those that mean nothing for ragged rows."""
+    options = dict(given or {})
+    unknown = sorted(set(options) - _TOKENIZER_OPTIONS - _TOKENIZER_IGNORED)
+    if unknown:
+        raise InvalidParameter(
+            f"{', '.join(unknown)}: not a tokenizer option here; there are {', '.join(sorted(_TOKENIZER_OPTIONS))}."
+        )
+    return {name: value for name, value in options.items() if name in _TOKENIZER_OPTIONS}

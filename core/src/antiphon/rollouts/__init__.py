@@ -1,0 +1,1 @@
+"""Sampling conversations from an environment, written so that none is lost."""
