@@ -123,6 +123,10 @@ def test_random_calls_come_back(name: str) -> None:
 def test_what_is_read_renders_to_the_same_text(name: str) -> None:
     """Answers may hold the markers of reasoning and of calls that are none.
 
+    A question that begins with a result's marker is a result, as far as text can tell; from ids it is told apart.
+    DeepSeek V3.1's template cuts an answer at its first ``</think>`` each time it is rendered: with a second one in
+    it, no two renderings are alike.
+
     A whole call in an answer's text is read as a call, as a model may have written it: with another
     white space around it than the template's it renders as the template writes calls.
     """
@@ -132,6 +136,8 @@ def test_what_is_read_renders_to_the_same_text(name: str) -> None:
     @given(st.lists(marked, min_size=1, max_size=5), st.booleans())
     def check(texts: list[str], prompt: bool) -> None:
         messages = history(texts, None)
+        assume(not any("<tool_response>" in message["content"] for message in messages[::2]))
+        assume(all(message["content"].count("</think>") < 2 for message in messages[1::2]))
         try:
             text = render(messages, add_generation_prompt=prompt, **options).text
         except RenderError:

@@ -384,7 +384,9 @@ class Splitter:
         first = close = form.ending(text, start)
         for _ in range(_MAX_EXTENSIONS):
             body = text[start : close.start()]
-            message, is_open = self._message(body, form.has_thought)
+            message, is_open = self._message(
+                body, form.has_thought or self._is_unthought(body, close)
+            )
             if close is not first and not is_open and "unparsed_calls" in message:
                 # It is no call with more text either: the first end was the end.
                 close = first
@@ -407,6 +409,20 @@ class Splitter:
             message["is_complete"] = False
         conversation.messages.append(message)
         return close.end(), unclosed
+
+    def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
+        """Whether an ended turn begins with an opener of reasoning that nothing closes: then it is its content.
+
+        A turn that was cut off there is reasoning; one that ended there has nothing else to say.
+        """
+        opener, closer = self.body.think_open, self.body.think_close
+        return bool(
+            close.end() > close.start()
+            and opener.core
+            and closer.core
+            and body.lstrip(WHITE).startswith(opener.core)
+            and closer.core not in body
+        )
 
     def _message(self, body: str, has_thought: bool) -> tuple[dict[str, Any], bool]:
         """Read an assistant's body; True if it ends inside a call.
