@@ -384,20 +384,18 @@ class Splitter:
         first = close = form.ending(text, start)
         for _ in range(_MAX_EXTENSIONS):
             body = text[start : close.start()]
-            message, is_open = self._message(
-                body, form.has_thought or self._is_unthought(body, close)
-            )
+            message, is_open = self._ended(body, form.has_thought, close)
             if close is not first and not is_open and "unparsed_calls" in message:
                 # It is no call with more text either: the first end was the end.
                 close = first
-                message, is_open = self._message(text[start : close.start()], form.has_thought)
+                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
                 break
             if not is_open or close.start() >= len(text):
                 break
             further = form.ending(text, max(close.end(), close.start() + 1))
             if further.start() >= len(text):
                 close = first
-                message, is_open = self._message(text[start : close.start()], form.has_thought)
+                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
                 break
             close = further
         body = text[start : close.start()]
@@ -409,6 +407,12 @@ class Splitter:
             message["is_complete"] = False
         conversation.messages.append(message)
         return close.end(), unclosed
+
+    def _ended(
+        self, body: str, has_thought: bool, close: re.Match[str]
+    ) -> tuple[dict[str, Any], bool]:
+        """Read an assistant's body that ends at ``close``."""
+        return self._message(body, has_thought or self._is_unthought(body, close))
 
     def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
         """Whether an ended turn begins with an opener of reasoning that nothing closes: then it is its content.
