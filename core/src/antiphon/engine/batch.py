@@ -21,7 +21,7 @@ from antiphon.errors import AntiphonError, InvalidParameter
 
 Side = Literal["left", "right"]
 
-_CHUNK = 256  # pieces that are encoded at once, while the next conversations are being rendered
+_CHUNK = 512  # pieces that are encoded at once, while the next conversations are being rendered
 
 
 def render_batch(

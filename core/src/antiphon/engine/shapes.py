@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
+from antiphon.engine.caches import BoundedCache
 from antiphon.engine.environment import compile_template
 
 # Control tokens as they look, in the text of a template: a message's own text may begin with what a prompt ends with.
@@ -36,12 +37,20 @@ _PRINTING = frozenset(
 )
 
 
+_KEPT_CHARACTERS = 4 * 2**20
+
+
+def _weigh(text: str, shape: Hashable) -> int:
+    return len(text) + 256
+
+
 class _Words(NamedTuple):
     """The strings of a template: all of them, and those that it may look for inside a text, with their pattern."""
 
     every: frozenset[str]
     inside: tuple[str, ...]
     pattern: re.Pattern[str]
+    known: BoundedCache[str, Hashable]
 
 
 def shape_of(messages: Sequence[Any], template: str) -> tuple[Hashable, ...]:
@@ -69,7 +78,11 @@ def shape_of(messages: Sequence[Any], template: str) -> tuple[Hashable, ...]:
 
 def _shape(value: Any, words: _Words) -> Hashable:
     if isinstance(value, str):
-        return _text(value, words, True)
+        shape = words.known.get(value)
+        if shape is None:
+            shape = _text(value, words, True)
+            words.known.put("".join((value,)), shape)
+        return shape
     if isinstance(value, dict):
         return tuple(
             (key, str(item) if key in _VERBATIM else _shape(item, words))
@@ -132,4 +145,4 @@ def _words(template: str) -> _Words:
     # The order of markers in a text may matter, that of plain words does not.
     marks = "|".join(re.escape(word) for word in ordered if not word.isidentifier())
     pattern = re.compile(marks or r"(?!)")
-    return _Words(frozenset(every), ordered, pattern)
+    return _Words(frozenset(every), ordered, pattern, BoundedCache(_KEPT_CHARACTERS, _weigh))
