@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from antiphon.testing import FamilyContract
 
-GROWN = "Behind a prompt with earlier turns an answer is read as what follows the turn."
 NO_HEADER = "An assistant message that comes first has no header."
 NO_PROMPT = "Behind tool results the template asks for no answer in the way it prints one."
 CLOSED = "The prompt ends with the reasoning closed, and the turn is printed with the closer again."
@@ -15,18 +14,7 @@ def each(reason: str, check: str, *cases: str) -> dict[str, str]:
     return {f"{check}/{case}": reason for case in cases}
 
 
-KNOWN_USER_ASSISTANT = {
-    f"deepseek-v2: {key}": reason
-    for key, reason in each(
-        GROWN,
-        "responses",
-        *("three-turns", "tool-round", "tool-two-rounds"),
-        *("whitespace-edges", "think-inline-two-turns"),
-    ).items()
-}
-
-
-class TestUserAssistant(FamilyContract, expected_failures=KNOWN_USER_ASSISTANT):
+class TestUserAssistant(FamilyContract):
     names = ("deepseek-v2", "deepseek-v2-0628")
     system = True
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from antiphon.testing import FamilyContract
 
-GROWN = "Behind a prompt with earlier turns an answer is read as what follows the turn."
-
 KNOWN_LLAMA2 = {
-    **{f"responses/{case}": GROWN for case in ("three-turns", "think-inline-two-turns")},
     "codellama: responses/tool-call-none-content": "Content None is printed as that word.",
 }
 

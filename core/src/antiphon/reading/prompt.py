@@ -29,6 +29,9 @@ def begin(compiled: Compiled, prompt: str | None, tools: Tools = None) -> Machin
     began = answer_begun(compiled, prompt[-_TAIL:])
     if began:
         machine.feed(began)
+        if machine.ended_by is not None:
+            # That answer has ended: the prompt is behind a later question, whose header has no text of its own.
+            return Machine(compiled, tools=tools)
         machine.forget()
     return machine
 
