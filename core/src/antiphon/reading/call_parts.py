@@ -42,7 +42,7 @@ class Call:
     problem: str = ""
     raw: str = ""
     untyped: frozenset[str] = frozenset()
-    form: CompiledCall | None = None
+    form: CompiledCall | None = field(default=None, repr=False)
 
 
 @dataclass
