@@ -74,6 +74,8 @@ class _Folded(LazyStackedTensorDict):
         state["_device"] = device
         return self
 
+    # What the kinds of cells differ in: each subclass says.
+
     @staticmethod
     def _is_folded(cell: Any) -> bool:
         raise NotImplementedError

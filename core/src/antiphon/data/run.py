@@ -157,7 +157,7 @@ def tokenize_dataset(
             totals.add(told, kept=block is None)
             if progress is not None:
                 progress(told.get("weight", 0), totals)
-    except BaseException:
+    except BaseException:  # an interrupt too: no worker may outlive the run, and the error goes on
         pool.close(wait=False)
         raise
     pool.close(wait=True)

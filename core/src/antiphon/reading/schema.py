@@ -173,6 +173,8 @@ def first_problem(arguments: Any, schema: Mapping[str, Any]) -> str:
             kind(plain).iter_errors(arguments), key=lambda error: list(map(str, error.path))
         )
     except Exception:
+        # The schema comes from outside and may be broken in any way; that is not the call's fault, and reading
+        # never raises.
         return ""
     if not problems:
         return ""

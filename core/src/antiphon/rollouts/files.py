@@ -65,7 +65,9 @@ class PartFile:
                 self._write({"antiphon_rollout": FORMAT, "settings": dict(settings)})
             else:
                 _check_settings(self.path, header.get("settings", {}), settings)
-        except BaseException:
+        except (
+            BaseException
+        ):  # an interrupt too: the file and its lock are let go, and the error goes on
             self._file.close()
             raise
 
