@@ -2,7 +2,7 @@
 
     python benchmarks/rendering.py TOKENIZER_FOLDER
 
-prints a line per figure: ours, the reference, and the ratio. The work: 256 conversations of 8 messages, about 134,000
+prints a line per figure: ours, the reference, and the ratio. The work: 256 conversations of 8 messages, about 221,000
 tokens, and one conversation that grows to 64 turns.
 """
 
