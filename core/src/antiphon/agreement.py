@@ -132,10 +132,12 @@ def _text(template: str, probe: str, variables: tuple[tuple[str, str], ...]) -> 
     """Return the text of a probe, None where the template refuses it."""
     # Rendering needs detection and detection this: the import stands here to cut the circle.
     from antiphon.engine.rendering import render
+    from antiphon.plugins.events import unobserved
 
     arguments = {**dict(variables), **(_DECISIVE | _FINER)[probe]}
     try:
-        return render(chat_template=template, **arguments).text
+        with unobserved():
+            return render(chat_template=template, **arguments).text
     except RenderError:
         return None
 

@@ -16,6 +16,7 @@ from antiphon.engine.continuation import continued
 from antiphon.engine.provenance import REASONING_FIELDS, spans_of
 from antiphon.engine.source import Source, prepare
 from antiphon.errors import InvalidMessage
+from antiphon.plugins.events import rendering_made
 
 if TYPE_CHECKING:
     from antiphon.engine.tokenization import TokenizedRendering
@@ -166,7 +167,9 @@ def render(
         documents=documents,
         template_kwargs=template_kwargs,
     )
-    return render_source(source, tokenizer, add_generation_prompt, continue_final_message)
+    rendering = render_source(source, tokenizer, add_generation_prompt, continue_final_message)
+    rendering_made(rendering)
+    return rendering
 
 
 def render_source(

@@ -46,6 +46,7 @@ from antiphon.generation.settings import (
     tokenizer_options,
     writes_inplace,
 )
+from antiphon.plugins.events import turns_sampled
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -318,6 +319,7 @@ class LLMWrapper(LLMWrapperBase):
             raise BackendError(
                 f"{self.backend.name} returned {len(made)} answers for {len(rows.ids)} rows."
             )
+        turns_sampled(self.backend.name, batch, made)
         ids = {
             "prompt": rows.ids,
             "response": made.ids,

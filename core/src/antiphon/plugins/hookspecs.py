@@ -10,8 +10,10 @@ implementations are functions with the names below, marked with `hookimpl`::
     def antiphon_register_families():
         return [ModelFamily("gemma3", "gemma", "antiphon_gemma:templates/gemma3.jinja")]
 
-Hooks register descriptors and do nothing else: they run in every process that uses Antiphon, so
-they must not import torch, read files or reach the network.
+Registering hooks return descriptors and do nothing else: they run in every process that uses
+Antiphon, so they must not import torch, read files or reach the network. Event hooks are told what
+happened, see `antiphon.plugins.events`; they return nothing and can change nothing. The author's
+guide has a whole plugin for each.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from antiphon.plugins.specs import RewardSpec, TransformSpec
 
 if TYPE_CHECKING:
     from antiphon.cli import PluginCommands
+    from antiphon.plugins.events import RenderingMade, TrajectoryFinished, TurnSampled
 
 PROJECT = "antiphon"
 
@@ -97,6 +100,33 @@ def antiphon_register_commands(app: PluginCommands) -> None:
     """
 
 
+@_spec
+def antiphon_rendering_made(rendering: RenderingMade) -> None:
+    """A conversation was rendered, by `render`, `render_batch`, `extend`, a History or a wrapper.
+
+    Args:
+        rendering: The text, its spans and the messages.
+    """
+
+
+@_spec
+def antiphon_turn_sampled(turn: TurnSampled) -> None:
+    """A backend sampled an answer, for a wrapper or a rollout; called once per answer.
+
+    Args:
+        turn: Ids, log-probs and why it ended.
+    """
+
+
+@_spec
+def antiphon_trajectory_finished(trajectory: TrajectoryFinished) -> None:
+    """A conversation of a rollout came to its end.
+
+    Args:
+        trajectory: Messages, token sequences, turns and rewards.
+    """
+
+
 #: Hooks that return descriptors: the hook's name, the kind of what it registers, its type.
 REGISTERING: tuple[tuple[str, str, type], ...] = (
     ("antiphon_register_families", "family", ModelFamily),
@@ -106,4 +136,15 @@ REGISTERING: tuple[tuple[str, str, type], ...] = (
     ("antiphon_register_rewards", "reward", RewardSpec),
 )
 
-HOOKS: tuple[str, ...] = (*(name for name, _, _ in REGISTERING), "antiphon_register_commands")
+#: Hooks that are told what happened.
+EVENTS: tuple[str, ...] = (
+    "antiphon_rendering_made",
+    "antiphon_turn_sampled",
+    "antiphon_trajectory_finished",
+)
+
+HOOKS: tuple[str, ...] = (
+    *(name for name, _, _ in REGISTERING),
+    "antiphon_register_commands",
+    *EVENTS,
+)

@@ -1,37 +1,35 @@
 """The plugin host: loads what is installed and records what became of each plugin.
 
 No plugin harms another. pluggy validates and calls the hooks, but its own entry-point loader is not
-used: one ImportError would end it, and of two plugins with one name the second would vanish. Every
-plugin gets a manager of its own, so that nothing of one that failed half-way is left where others
-could meet it.
+used: one ImportError would end it, and of two plugins with one name the second would vanish.
+`antiphon.plugins.loading` loads one plugin, this module all of them.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import threading
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pluggy
 from packaging.utils import canonicalize_name
 
 from antiphon.errors import PluginConflict, PluginError, PluginWarning
-from antiphon.plugins import hookspecs
-from antiphon.plugins.claims import Key, settle
+from antiphon.plugins.claims import settle
 from antiphon.plugins.discovery import (
     PluginSource,
     builtin_plugins,
     core_version,
     installed_plugins,
 )
+from antiphon.plugins.hookspecs import EVENTS
+from antiphon.plugins.loading import STRICT, Plugin, load
 from antiphon.plugins.records import PluginRecord
-from antiphon.plugins.validation import check_descriptor
+from antiphon.plugins.renames import with_old_names
+from antiphon.plugins.tracing import TRACE
 
 if TYPE_CHECKING:
     from antiphon.cli import PluginCommands
@@ -40,20 +38,9 @@ _Descriptor = TypeVar("_Descriptor")
 
 DISABLE = "ANTIPHON_DISABLE_PLUGINS"
 ONLY = "ANTIPHON_PLUGINS"
-STRICT = "ANTIPHON_STRICT_PLUGINS"
 
-
-@dataclass
-class _Plugin:
-    """A plugin while the host is being built: its record, its hooks, what it registered."""
-
-    record: PluginRecord
-    manager: pluggy.PluginManager | None = None
-    objects: dict[Key, Any] = field(default_factory=dict)
-
-    def fail(self, error: str, *, trace: bool = False) -> None:
-        text = traceback.format_exc() if trace else None
-        self.record = replace(self.record, status="failed", error=error, traceback=text)
+#: A plugin that listens to an event: its record, and its hook.
+Observer = tuple[PluginRecord, Callable[..., object]]
 
 
 class PluginHost:
@@ -63,6 +50,8 @@ class PluginHost:
 
     Attributes:
         records: One record per plugin, core's own first, then by name and distribution.
+        strict: Whether what fails is raised.
+        observers: By event hook the plugins that implement it, in the order of the records.
 
     Args:
         sources: The plugins to load; None looks for the installed ones.
@@ -73,6 +62,7 @@ class PluginHost:
     """
 
     records: tuple[PluginRecord, ...]
+    observers: Mapping[str, tuple[Observer, ...]]
 
     def __init__(
         self,
@@ -82,23 +72,32 @@ class PluginHost:
         environ = os.environ if environ is None else environ
         found = installed_plugins() if sources is None else tuple(sources)
         disabled, only = _names(environ.get(DISABLE)), _names(environ.get(ONLY))
-        strict = environ.get(STRICT, "") not in ("", "0")
+        self.strict = strict = _is_set(environ, STRICT)
+        trace = _is_set(environ, TRACE)
         version = core_version()
         plugins = []
         for source in (*builtin_plugins(), *found):
-            plugin = _Plugin(_record_of(source))
+            plugin = Plugin(_record_of(source))
             if _switched_off(source, disabled, only):
                 plugin.record = replace(plugin.record, status="disabled")
             else:
-                _load(plugin, source, version, strict=strict)
+                load(plugin, source, version, strict=strict, trace=trace)
             plugins.append(plugin)
-        plugins += [_Plugin(record) for record in _unknown(only, found)]
+        plugins += [Plugin(record) for record in _unknown(only, found)]
         loaded = [plugin for plugin in plugins if plugin.record.status == "loaded"]
         self._claims, errors = settle((plugin.record, plugin.objects) for plugin in loaded)
         for index, error in errors.items():
             loaded[index].record = replace(loaded[index].record, status="conflict", error=error)
         self.records = tuple(plugin.record for plugin in plugins)
         self._managers = tuple((p.record, p.manager) for p in loaded if p.manager is not None)
+        self.observers = {
+            event: tuple(
+                (record, caller)
+                for record, manager in self._managers
+                if (caller := getattr(manager.hook, event)).get_hookimpls()
+            )
+            for event in EVENTS
+        }
         if strict:
             for record in self.records:
                 if not record.ok:
@@ -158,7 +157,9 @@ class PluginHost:
             if manager.hook.antiphon_register_commands.get_hookimpls():
                 app = app_of(record)
                 try:
-                    manager.hook.antiphon_register_commands(app=app)
+                    manager.hook.antiphon_register_commands(
+                        **with_old_names("antiphon_register_commands", {"app": app})
+                    )
                 except (Exception, SystemExit) as error:
                     # A stranger's hook: without its commands every other command still works.
                     app.failed(error)
@@ -199,141 +200,6 @@ class PluginHost:
             )
 
 
-def _load(plugin: _Plugin, source: PluginSource, version: str, *, strict: bool) -> None:
-    """Import one plugin and call its registering hooks; what goes wrong ends in its record."""
-    who = f"Plugin {source.name!r} of {source.distribution} {source.version}".rstrip()
-    if source.problem is not None:
-        plugin.fail(f"{who} can't be loaded: {source.problem}; install it again.")
-        return
-    if version and not source.requires_core.contains(version, prereleases=True):
-        error = (
-            f"{who} needs antiphon{source.requires_core} and this is {version}: install another"
-            f" version of {source.distribution} or of antiphon."
-        )
-        plugin.record = replace(plugin.record, status="incompatible", error=error)
-        return
-    cause: BaseException
-    try:
-        module = source.load()
-    except (Exception, SystemExit) as error:
-        # Whatever a stranger's code raises at import (sys.exit() too) is that plugin's failure: it
-        # is recorded, and the other plugins go on.
-        cause = error
-        plugin.fail(f"{who} {_import_failure(source, error)}", trace=True)
-    else:
-        try:
-            manager = _register(module, source.name)
-            plugin.objects = _collect(manager)
-        except PluginError as error:
-            cause = error
-            plugin.fail(f"{who} {error}", trace=error.__cause__ is not None)
-        else:
-            plugin.manager = manager
-            provides = tuple(f"{kind}:{name}" for kind, name in sorted(plugin.objects))
-            plugin.record = replace(plugin.record, provides=provides)
-            return
-    if strict:
-        raise PluginError(f"{plugin.record.error} ({STRICT} is set.)") from cause
-
-
-def _register(module: object, name: str) -> pluggy.PluginManager:
-    """Return a manager that holds this plugin alone, its hooks checked against the specs."""
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    try:
-        manager.register(module, name)
-    except (pluggy.PluginValidationError, ValueError) as error:
-        # The manager's own sentence spans lines and names files; the last part says what is wrong.
-        reason = " ".join(str(error).split())
-        raise PluginError(
-            f"has a hook with a wrong signature ({reason}); see `hookspecs.py`."
-        ) from error
-    try:
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        unknown = [hook for hook in vars(manager.hook) if hook not in hookspecs.HOOKS]
-        raise PluginError(f"implements {_unknown_hooks(unknown)}") from error
-    implemented = [hook for hook in hookspecs.HOOKS if getattr(manager.hook, hook).get_hookimpls()]
-    unmarked = [
-        hook
-        for hook in dir(module)
-        if hook.startswith("antiphon_register_")
-        and callable(getattr(module, hook, None))
-        and not hasattr(getattr(module, hook), f"{hookspecs.PROJECT}_impl")
-    ]
-    if unmarked:
-        raise PluginError(
-            f"defines {unmarked[0]} without @hookimpl, so it would never be called: mark it."
-        )
-    if not implemented:
-        raise PluginError(
-            "implements no hook: define one of "
-            + ", ".join(hookspecs.HOOKS)
-            + ", marked with @hookimpl."
-        )
-    return manager
-
-
-def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
-    """Call the registering hooks and return what they gave, by kind and name."""
-    objects: dict[Key, Any] = {}
-    values: list[Any] | None
-    for hook, kind, expected in hookspecs.REGISTERING:
-        caller = getattr(manager.hook, hook)
-        if not caller.get_hookimpls():
-            continue
-        try:
-            results = caller()
-            # A hook may be a generator: its body runs here.
-            given = results[0] if results else None
-            is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-            values = list(cast("Iterable[Any]", given)) if is_list else None
-        except (Exception, SystemExit) as error:
-            # A stranger's code again, see `_load`.
-            raise PluginError(
-                f"failed in {hook} ({type(error).__name__}: {error});"
-                " see `antiphon plugins doctor`."
-            ) from error
-        if values is None:
-            raise PluginError(
-                f"returned {_short(given)} from {hook}: it must return a list of"
-                f" {expected.__name__}."
-            )
-        for value in values:
-            if not isinstance(value, expected):
-                raise PluginError(
-                    f"returned a list with {_short(value)} from {hook}: each item must be a"
-                    f" {expected.__name__}."
-                )
-            check_descriptor(kind, value)
-            key = (kind, getattr(value, "name"))  # noqa: B009 (all descriptors have one)
-            if key in objects:
-                raise PluginError(f"registers the {kind} {key[1]!r} twice.")
-            objects[key] = value
-    return objects
-
-
-def _import_failure(source: PluginSource, error: BaseException) -> str:
-    told = f"failed to import ({type(error).__name__}: {error})"
-    missing = error.name if isinstance(error, ModuleNotFoundError) else None
-    if missing is not None and missing.partition(".")[0] != source.module.partition(".")[0]:
-        return f"{told}: install {missing!r}, or the plugin again."
-    return f"{told}; see `antiphon plugins doctor`."
-
-
-def _unknown_hooks(names: list[str]) -> str:
-    told = []
-    for name in names:
-        near = difflib.get_close_matches(name, hookspecs.HOOKS, n=1)
-        told.append(f"{name}, which is no hook" + (f" (did you mean {near[0]}?)" if near else ""))
-    return "; ".join(told) + "."
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _record_of(source: PluginSource) -> PluginRecord:
     return PluginRecord(
         name=source.name,
@@ -342,6 +208,10 @@ def _record_of(source: PluginSource) -> PluginRecord:
         module=source.module,
         requires_core=str(source.requires_core),
     )
+
+
+def _is_set(environ: Mapping[str, str], switch: str) -> bool:
+    return environ.get(switch, "") not in ("", "0")
 
 
 def _names(switch: str | None) -> frozenset[str]:
@@ -429,7 +299,17 @@ def get_host(*, quiet: bool = False) -> PluginHost:
         return _process.host
 
 
+def host_unless_loading() -> PluginHost | None:
+    """Return the process's host, None to code that a plugin runs while the host is loading it."""
+    if _process.host is not None:
+        return _process.host
+    with _process.lock:
+        return None if _process.building else get_host()
+
+
 def _warn(host: PluginHost) -> None:
     for record in host.records:
         if not record.ok:
             warnings.warn(f"{record.error}", PluginWarning, stacklevel=3)
+        for sentence in record.deprecated:
+            warnings.warn(sentence, DeprecationWarning, stacklevel=3)

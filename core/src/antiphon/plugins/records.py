@@ -23,6 +23,7 @@ class PluginRecord:
         error: One sentence that says what went wrong and what to do, None where nothing did.
         traceback: The traceback's text where the plugin's own code raised.
         provides: What it registered, as ``"family:qwen3"``, ``"backend:transformers"``, ...
+        deprecated: One sentence for each old name of a hook or an argument that it still uses.
     """
 
     name: str
@@ -34,6 +35,12 @@ class PluginRecord:
     error: str | None = None
     traceback: str | None = None
     provides: tuple[str, ...] = ()
+    deprecated: tuple[str, ...] = ()
+
+    @property
+    def who(self) -> str:
+        """What to call the plugin in a sentence."""
+        return f"Plugin {self.name!r} of {self.distribution} {self.version}".rstrip()
 
     @property
     def ok(self) -> bool:

@@ -86,15 +86,17 @@ class Prober:
     ) -> str | None:
         """Return the rendering; None where the template refuses."""
         from antiphon.engine.rendering import render
+        from antiphon.plugins.events import unobserved
 
         try:
-            return render(
-                self._given(messages),
-                chat_template=self.template,
-                tools=tools,
-                add_generation_prompt=prompt,
-                **{**self.variables, **variables},
-            ).text
+            with unobserved():
+                return render(
+                    self._given(messages),
+                    chat_template=self.template,
+                    tools=tools,
+                    add_generation_prompt=prompt,
+                    **{**self.variables, **variables},
+                ).text
         except RenderError:
             return None
 
