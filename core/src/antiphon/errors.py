@@ -107,6 +107,10 @@ class EnvError(AntiphonError, RuntimeError):
     """An environment was used out of order or broke its specs."""
 
 
+class ToolError(AntiphonError, RuntimeError):
+    """A tool could not do what it was called for; the sentence is told to the model as it is."""
+
+
 class ContainerError(AntiphonError, RuntimeError, ValueError):
     """Containers were given shapes, devices or fields that do not fit together."""
 

@@ -182,7 +182,7 @@ def _row(tokenized: TokenizedRendering, given: bool = False) -> Encoded:
     if rendering.continued and not given and mask is not None and rendering.turns:
         # An answer that was cut off: nothing was given for the model to go on from, all of it is the model's.
         start = rendering.turns[-1].start
-        first = sum(count for piece, count in tokenized._pieces if piece.start < start)
+        first = tokenized._pieces.tokens_before(start)
         mask = mask[:first] + [True] * (len(mask) - first)
     first_turn = mask.index(True) if mask is not None and True in mask else 0
     return Encoded(

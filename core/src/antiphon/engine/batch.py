@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
+from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering, render
 from antiphon.engine.tokenization import (
-    Piece,
     TokenizedRendering,
     assemble,
     pieces_to_encode,
@@ -20,6 +20,7 @@ from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidParameter
 
 Side = Literal["left", "right"]
+_Result = TypeVar("_Result")
 
 _CHUNK = 512  # pieces that are encoded at once, while the next conversations are being rendered
 
@@ -49,37 +50,76 @@ def render_batch(
         AntiphonError: As `antiphon.render` raises; the message begins with the number of the conversation.
     """
     tokens = view(tokenizer)
-    pipelined = tokens.backend is not None and tokens.cuts_at_controls and not tokens.inner_mark
-    renderings: list[Rendering] = []
-    pending: list[Future[Any]] = []
-    missing: list[str] = []
-    # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
-    with ThreadPoolExecutor(1) as pool:
-        for row, conversation in enumerate(conversations):
-            try:
-                rendering = render(conversation, tokenizer, tools=tools, **options)
-            except AntiphonError as error:
-                error.args = (f"Conversation {row}: {error}", *error.args[1:])
-                raise
-            renderings.append(rendering)
-            if pipelined:
-                missing += tokens.missing(pieces_to_encode(rendering, tokens))
-                if len(missing) >= _CHUNK:
-                    pending.append(pool.submit(tokens.entries, missing))
-                    missing = []
-        tokens.entries(missing)
-        for future in pending:
-            future.result()
-    if pipelined:
-        result = [
-            assemble(item, plan(item, tokens), tokens, allow_control_tokens=allow_control_tokens)
-            for item in renderings
+    if tokens.backend is None or not tokens.cuts_at_controls or tokens.inner_mark:
+        renderings = [
+            _named(row, render, conversation, tokenizer, tools=tools, **options)
+            for row, conversation in enumerate(conversations)
         ]
-    else:
         result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
+    else:
+        result = []
+        # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
+        with ThreadPoolExecutor(1) as pool:
+            for chunk in list(_encode_ahead(conversations, tokenizer, pool, tools, options)):
+                chunk.encoded.result()
+                for rendering, texts in zip(chunk.renderings, chunk.texts, strict=True):
+                    result.append(
+                        _named(
+                            len(result),
+                            assemble,
+                            rendering,
+                            plan(rendering, tokens),
+                            tokens,
+                            allow_control_tokens=allow_control_tokens,
+                            texts=texts,
+                        )
+                    )
     if max_length is not None:
         result = [truncate(item, max_length, side=truncation_side) for item in result]
     return result
+
+
+@dataclass
+class _Chunk:
+    """Conversations that are encoded together."""
+
+    renderings: list[Rendering] = field(default_factory=list)
+    texts: list[list[str]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    encoded: Future[Any] = field(default_factory=Future)
+
+
+def _encode_ahead(
+    conversations: Iterable[Any],
+    tokenizer: Any,
+    pool: ThreadPoolExecutor,
+    tools: Sequence[Any] | None,
+    options: dict[str, Any],
+) -> Iterator[_Chunk]:
+    """Render conversations while the texts of those before are being encoded."""
+    tokens = view(tokenizer)
+    chunk = _Chunk()
+    for row, conversation in enumerate(conversations):
+        rendering = _named(row, render, conversation, tokenizer, tools=tools, **options)
+        texts = pieces_to_encode(rendering, tokens)
+        chunk.renderings.append(rendering)
+        chunk.texts.append(texts)
+        chunk.missing += tokens.missing(texts)
+        if len(chunk.missing) >= _CHUNK:
+            chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+            yield chunk
+            chunk = _Chunk()
+    chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+    yield chunk
+
+
+def _named(row: int, function: Callable[..., _Result], *args: Any, **options: Any) -> _Result:
+    """Call, and put the number of the conversation in front of what it complains of."""
+    try:
+        return function(*args, **options)
+    except AntiphonError as error:
+        error.args = (f"Conversation {row}: {error}", *error.args[1:])
+        raise
 
 
 def truncate(
@@ -101,12 +141,11 @@ def truncate(
         for message, own in item.sampled.items()
         if own.start >= keep.start and own.end <= keep.stop
     }
-    nothing = Piece(0, 0, -1, False)
     return replace(
         item,
         input_ids=item.input_ids[keep],
         _mask=item._mask[keep],
-        _pieces=[(nothing, 0)],
+        _pieces=Pieces(),
         settled=item.message_index[keep],
         sampled=sampled,
         log_probs=None if item.log_probs is None else item.log_probs[keep],
@@ -175,7 +214,7 @@ def expand_placeholders(
         item,
         input_ids=spread(item.input_ids),
         _mask=spread(item._mask),
-        _pieces=[],
+        _pieces=Pieces(),
         settled=spread(item.message_index),
         sampled={
             m: replace(own, start=shift[own.start], end=shift[own.end])

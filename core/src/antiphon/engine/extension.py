@@ -4,22 +4,22 @@ An assistant message that a backend sampled carries its exact ids (``token_ids``
 conversation is rendered whole. Where the turn of a sampled message still has the text that it had when it was the last
 one, its sampled ids stand there, whatever they were: malformed calls, odd white space, half a character, a cut-off
 answer (which an end token closes, with mask 0). Only what is new is encoded. Where the template has rewritten the turn
-since (Qwen3 drops earlier reasoning) the rewritten text is used, and ``breaks`` says so.
+since (Qwen3 drops earlier reasoning) the rewritten text is used, and ``breaks`` says so; likewise where somebody has
+edited the message (see `antiphon.engine.sampled`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from antiphon.engine.pieces import Pieces
 from antiphon.engine.provenance import trace
 from antiphon.engine.rendering import Rendering, render_source
+from antiphon.engine.sampled import Sampled, attach, check_tokenizer, could_say, split_sampled
 from antiphon.engine.source import Source, prepare, trace_messages
 from antiphon.engine.tokenization import (
     Break,
-    Piece,
-    Sampled,
     TokenizedRendering,
     assemble,
     plan,
@@ -27,6 +27,7 @@ from antiphon.engine.tokenization import (
 )
 from antiphon.engine.tokenizers import view
 from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
+from antiphon.plugins.events import rendering_made
 
 if TYPE_CHECKING:
     from antiphon.engine.turns import Turn
@@ -79,12 +80,15 @@ def extend(
         known = {k: v for k, v in render_options.items() if k in _PREPARED}
         source = prepare(plain, tokenizer, **known, template_kwargs=template)
         rendering = render_source(source, tokenizer, add_generation_prompt)
-        return compose(rendering, fresh)
+        rendering_made(rendering)
+        return _settle(compose(rendering, fresh), on_break)
     if tokenizer is not None and view(tokenizer) is not previous._view:
-        raise TokenizerMismatch(
-            f"The conversation so far was encoded with another tokenizer than {view(tokenizer).describe()}; "
-            "use the one it began with, or begin anew."
-        )
+        now, before = view(tokenizer), previous._view
+        if not now.is_of(before.fingerprint):
+            raise TokenizerMismatch(
+                f"The conversation so far was encoded with the tokenizer {before.fingerprint}, and this is the tokenizer "
+                f"{now.fingerprint}; use the one it began with, or begin anew."
+            )
     if render_options:
         raise InvalidMessage(
             f"{', '.join(sorted(render_options))}: a conversation keeps the template and variables that it began with."
@@ -101,49 +105,40 @@ def extend(
         old.end_tokens,
     )
     rendering = render_source(source, tokenizer, add_generation_prompt)
+    rendering_made(rendering)
     result = _append(previous, rendering, fresh, on_break) or compose(
         rendering, {**previous.sampled, **fresh}, previous
     )
+    return _settle(result, on_break)
+
+
+def _settle(result: TokenizedRendering, on_break: BreakPolicy) -> TokenizedRendering:
+    """Do what the policy says about sampled turns that could not be kept.
+
+    Raises:
+        TurnRewritten: There are some and the policy is "raise".
+    """
     if result.breaks and on_break == "raise":
-        first = result.breaks[0]
-        raise TurnRewritten(
-            f"The template {source.name} has rewritten the sampled turn of message {first.message} "
-            f"({first.was[:60]!r} became {first.now[:60]!r}); use on_break='split' or 'keep', or a template that "
-            "leaves earlier turns alone."
-        )
+        raise TurnRewritten(rewritten(result.breaks[0], result.rendering.source.name))
     result.starts_anew = bool(result.breaks) and on_break == "split"
     return result
 
 
+def rewritten(found: Break, template: str) -> str:
+    """Say to people what has become of a sampled turn, and what to do."""
+    if found.edited:
+        return (
+            f"Message {found.message} was edited after it was sampled ({found.was[:60]!r} became {found.now[:60]!r}); "
+            "leave its token_ids out, or use on_break='split' or 'keep'."
+        )
+    return (
+        f"The template {template} has rewritten the sampled turn of message {found.message} "
+        f"({found.was[:60]!r} became {found.now[:60]!r}); use on_break='split' or 'keep', or a template that leaves "
+        "earlier turns alone."
+    )
+
+
 _PREPARED = frozenset({"chat_template", "family", "tools", "documents"})
-
-
-def split_sampled(messages: Any, first: int) -> tuple[list[Any], dict[int, Sampled]]:
-    """Take the ids and log-probs out of messages; message numbers count from ``first``."""
-    if hasattr(messages, "to_chats"):
-        messages = messages.to_chats()
-    if isinstance(messages, Mapping):
-        raise InvalidMessage("new_messages is a list of messages, not one message.")
-    plain: list[Any] = []
-    sampled: dict[int, Sampled] = {}
-    for index, message in enumerate(messages, first):
-        if isinstance(message, Mapping) and message.get("token_ids") is not None:
-            ids = [int(token) for token in message["token_ids"]]
-            given = message.get("log_probs")
-            log_probs = None if given is None else [float(value) for value in given]
-            if log_probs is not None and len(log_probs) != len(ids):
-                raise InvalidMessage(
-                    f"Message {index} has {len(ids)} token_ids and {len(log_probs)} log_probs; give one for each token."
-                )
-            sampled[index] = Sampled(ids, log_probs)
-        if isinstance(message, Mapping):
-            message = {
-                key: value
-                for key, value in message.items()
-                if key not in ("token_ids", "log_probs")
-            }
-        plain.append(message)
-    return plain, sampled
 
 
 def _append(
@@ -164,7 +159,10 @@ def _append(
     if list(fresh) != [first] or not previous.rendering.add_generation_prompt:
         return None
     own = fresh[first]
+    check_tokenizer(fresh, rendering.tokenizer)
     _canonical(rendering, first, own)
+    if own.edited:
+        return None
     # All that came before must stand unchanged: the prompt's text, less what it opened for the answer.
     if own.context is not None and own.text is not None and before.startswith(own.context):
         whole = own.context + own.text
@@ -186,10 +184,12 @@ def _append(
 def _stands(rendering: Rendering, own: Sampled, now: str) -> bool:
     """Whether a sampled turn that now reads ``now`` is still what was sampled.
 
-    It is where it reads as it did while the message was the last one, or as the ids themselves (with or without the
+    A message that was edited is not. Else the turn is where it reads as it did while the message was the last one, or as the ids themselves (with or without the
     end token that they may lack). Templates may also have put something in front of the last turn, an empty
     reasoning block, that the ids never had and that is gone now.
     """
+    if own.edited:
+        return False
     if now == own.text:
         return True
     tokens = view(rendering.tokenizer)
@@ -207,7 +207,7 @@ def _break(message: int, was: str, now: str) -> Break:
 def _cut_there(rendering: Rendering, position: int) -> bool:
     """Whether pieces of the text end at ``position``, so that the ids on both sides add up."""
     tokens = view(rendering.tokenizer)
-    return position == 0 or any(piece.end == position for piece in plan(rendering, tokens))
+    return position == 0 or position in plan(rendering, tokens).ends
 
 
 def _join(
@@ -219,9 +219,7 @@ def _join(
 ) -> TokenizedRendering:
     """Return the ids so far, those sampled for ``message``, and the text from ``start`` on."""
     tokens = previous._view
-    rest = assemble(
-        rendering, [piece for piece in plan(rendering, tokens) if piece.start >= start], tokens
-    )
+    rest = assemble(rendering, plan(rendering, tokens).since(start), tokens)
     ids, mask = list(previous.input_ids), list(previous._mask)
     log_probs = previous.log_probs
     sampled = dict(previous.sampled)
@@ -240,11 +238,10 @@ def _join(
     # Places of earlier pieces hold where the earlier text still stands; otherwise what they show is settled now.
     same = rendering.text.startswith(previous.rendering.text)
     settled = previous.settled if same else previous.message_index
-    placed = list(previous._pieces) if same else []
-    placed.append((Piece(start, start, -1, True), len(ids) - len(previous.input_ids)))
+    sampled_now = Pieces([start], [start], [-1], [True], [len(ids) - len(previous.input_ids)])
+    placed = (previous._pieces if same else Pieces()) + sampled_now + rest._pieces
     ids += rest.input_ids
     mask += rest._mask
-    placed += rest._pieces
     if log_probs is not None:
         log_probs = [*log_probs, *[math.nan] * (len(ids) - len(log_probs))]
     return TokenizedRendering(
@@ -268,6 +265,7 @@ def compose(
     if not sampled:
         return base
     tokens = base._view
+    check_tokenizer(sampled, rendering.tokenizer)
     turns: dict[int, Turn] = {turn.message: turn for turn in rendering.turns}
     breaks: list[Break] = []
     kept: dict[int, Sampled] = {}
@@ -277,6 +275,9 @@ def compose(
         now = rendering.text[turn.start : turn.end] if turn is not None else ""
         if turn is not None and _stands(rendering, own, now):
             kept[message] = own
+        elif own.edited:
+            was = tokens.decode(own.ids)
+            breaks.append(_break(message, was, now)._replace(edited=True))
         else:
             breaks.append(_break(message, own.text or "", now))
     if not breaks and previous is not None:
@@ -297,36 +298,44 @@ def compose(
     ids: list[int] = []
     mask: list[bool] = []
     log_probs: list[float] = []
-    placed: list[tuple[Piece, int]] = []
+    placed = Pieces()
     result_sampled: dict[int, Sampled] = {}
     position = 0
     owners = sorted((turns[m].start, turns[m].end, m) for m in {*kept, *(rewritten & turns.keys())})
     number = 0
 
     def add(
-        tokens_: list[int], masked: bool, piece: Piece, probs: list[float] | None = None
+        tokens_: list[int],
+        masked: bool,
+        first: int,
+        last: int,
+        turn: bool,
+        probs: list[float] | None = None,
     ) -> None:
         ids.extend(tokens_)
         mask.extend([masked] * len(tokens_))
         log_probs.extend(probs or [math.nan] * len(tokens_))
-        placed.append((piece, len(tokens_)))
+        placed.add_encoded(first, last, turn, len(tokens_))
 
-    for piece, count in base._pieces:
+    for (first, last, _, inside), count in zip(
+        base._pieces.rows(), base._pieces.counts, strict=True
+    ):
         part = base.input_ids[position : position + count]
         position += count
-        while number < len(owners) and piece.start >= owners[number][1]:
+        while number < len(owners) and first >= owners[number][1]:
             number += 1
         start, end, message = (
             owners[number] if number < len(owners) else (len(rendering.text) + 1, 0, -1)
         )
-        if piece.start < start or message not in kept:
-            add(part, piece.turn and not (piece.start >= start and message in rewritten), piece)
-        elif piece.start == start:
+        if first < start or message not in kept:
+            masked = inside and not (first >= start and message in rewritten)
+            add(part, masked, first, last, inside)
+        elif first == start:
             own = kept[message]
-            add(own.lead, False, Piece(start, start, -1, False))
+            add(own.lead, False, start, start, False)
             result_sampled[message] = own.placed(len(ids))
-            add(own.ids, True, Piece(start, end, -1, True), own.log_probs)
-            add(_closing(rendering, own), False, Piece(end, end, -1, False))
+            add(own.ids, True, start, end, True, own.log_probs)
+            add(_closing(rendering, own), False, end, end, False)
     has_probs = any(own.log_probs is not None for own in result_sampled.values())
     return TokenizedRendering(
         ids,
@@ -355,9 +364,8 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
     first = min((span.start for span in last.spans if span.start >= turn.start), default=turn.end)
     sampled.scaffold = min(first, turn.end) - turn.start
     if turn.closed:
-        ends = [
-            p.control for p in plan(last, view(rendering.tokenizer)) if p.turn and p.control >= 0
-        ]
+        pieces = plan(last, view(rendering.tokenizer))
+        ends = [control for _, _, control, inside in pieces.rows() if inside and control >= 0]
         sampled.closing = ends[-1:]
     prompt = render_source(
         Source(source.messages[:message], *_rest(source)), rendering.tokenizer, True
@@ -366,6 +374,9 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
         # The prompt opened something that the rendered turn does not show.
         tokens = view(rendering.tokenizer)
         sampled.lead = _encode_scaffold(prompt[len(sampled.context) :], source, tokens)
+    if not sampled.marked:
+        own = source.messages[message]
+        sampled.edited = not could_say(sampled, own, rendering.tokenizer)
 
 
 def _rest(source: Source) -> tuple[Any, ...]:
@@ -409,16 +420,6 @@ def _first_difference(one: str, other: str) -> int:
         (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
         min(len(one), len(other)),
     )
-
-
-def attach(
-    message: Mapping[str, Any], token_ids: Sequence[int], log_probs: Sequence[float] | None = None
-) -> Any:
-    """Return a message with the ids, and log-probs, that a backend sampled for it."""
-    extra: dict[str, Any] = {"token_ids": list(token_ids)}
-    if log_probs is not None:
-        extra["log_probs"] = list(log_probs)
-    return {**message, **extra}
 
 
 __all__ = ["BreakPolicy", "attach", "compose", "extend", "split_sampled", "trace"]

@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from antiphon.engine.caches import BoundedCache
+from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering, render_source
 from antiphon.engine.shapes import shape_of
 from antiphon.engine.source import Source, prepare
-from antiphon.engine.tokenization import Piece, TokenizedRendering, assemble, tokenize
+from antiphon.engine.tokenization import TokenizedRendering, assemble, tokenize
 from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.engine.turns import context_key
 from antiphon.errors import MaskUnavailable, RenderError
@@ -177,11 +178,12 @@ def _is_rendered(leaf: _Sample, plan: SamplePlan) -> bool:
 def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list[bool]:
     """Return the mask of ``base`` on some of its turns only."""
     allowed = list(turns)
-    mask: list[bool] = []
-    for piece, count in base._pieces:
-        inside = piece.turn and any(a <= piece.start and piece.end <= b for a, b in allowed)
-        mask += [inside] * count
-    return mask
+    pieces = base._pieces
+    inside = [
+        turn and any(a <= start and end <= b for a, b in allowed)
+        for start, end, _, turn in pieces.rows()
+    ]
+    return Pieces(pieces.starts, pieces.ends, pieces.controls, inside, pieces.counts).mask()
 
 
 def _assistants(source: Source) -> list[int]:
@@ -237,15 +239,15 @@ class _Sample:
             plans={},
         )
         base = tokenize([prompt], self.rendering.tokenizer)[0]
-        pieces: list[Piece] = []
+        pieces = Pieces()
         position = 0
         for first, last, token in tokens.controls(answer.text, source.template):
             if first > position:
-                pieces.append(Piece(position, first, -1, True))
-            pieces.append(Piece(first, last, token, True))
+                pieces.add(position, first, -1, True)
+            pieces.add(first, last, token, True)
             position = last
         if position < len(answer.text):
-            pieces.append(Piece(position, len(answer.text), -1, True))
+            pieces.add(position, len(answer.text), -1, True)
         earlier = _mask_on(base, [(s.start, s.end) for s in covered.values() if s is not self])
         own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
         settled = [*base.message_index, *[self.message] * len(own)]
@@ -253,7 +255,7 @@ class _Sample:
             [*base.input_ids, *own],
             prompt,
             [*earlier, *[self.message in covered] * len(own)],
-            [],
+            Pieces(),
             tokens,
             settled=settled,
         )

@@ -17,10 +17,12 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from antiphon.engine.pieces import Pieces
 from antiphon.engine.provenance import REASONING_FIELDS
+from antiphon.engine.sampled import Sampled
 from antiphon.engine.tokenizers import Control, TokenizerView, view
 from antiphon.errors import MaskUnavailable, TokenizerMismatch
 
@@ -32,58 +34,17 @@ _HEAD = 24  # characters behind a header that are encoded with it
 _OWN_WORDS = frozenset({"content", *REASONING_FIELDS})
 
 
-class Piece(NamedTuple):
-    """Characters ``start`` to ``end`` of the text; ``ids`` are its tokens.
-
-    ``control`` is the id of a control token that the template wrote, or -1; ``turn`` says whether the piece belongs to
-    a turn; ``offsets`` are characters of each token within the piece where they had to be found already.
-    """
-
-    start: int
-    end: int
-    control: int
-    turn: bool
-
-
-@dataclass
-class Sampled:
-    """A message as a backend sampled it.
-
-    Attributes:
-        ids: The sampled ids.
-        log_probs: Their log-probs.
-        start: Where they begin in the ids of the conversation, and ``end`` where they end; -1: not placed.
-        text: The text of its turn while it was the last message; None where the template shows none.
-        context: The text before that turn.
-        scaffold: How many characters of it the template wrote before the message's own first one.
-        lead: Ids that the prompt put before the answer and that the rendered turn does not show.
-        closing: The end token, for an answer that lacks one.
-        known: Whether ``text`` and what follows are filled in.
-    """
-
-    ids: list[int]
-    log_probs: list[float] | None = None
-    start: int = -1
-    end: int = -1
-    text: str | None = None
-    context: str | None = None
-    scaffold: int = 0
-    lead: list[int] = field(default_factory=list)
-    closing: list[int] = field(default_factory=list)
-    known: bool = False
-
-    def placed(self, start: int) -> Sampled:
-        """Return the same with its place."""
-        return replace(self, start=start, end=start + len(self.ids))
-
-
 class Break(NamedTuple):
-    """A sampled turn that the template has rewritten since: the text it had, the text it has now, first difference."""
+    """A sampled turn whose ids could not be kept: the text it had, the text it has now, first difference.
+
+    The template has rewritten the turn since, or (``edited``) somebody has edited the message.
+    """
 
     message: int
     position: int
     was: str
     now: str
+    edited: bool = False
 
 
 @dataclass
@@ -93,7 +54,7 @@ class TokenizedRendering:
     Attributes:
         input_ids: The ids.
         rendering: The rendering.
-        breaks: Sampled turns that the template has rewritten (see `antiphon.extend`).
+        breaks: Sampled turns that were rewritten or edited since (see `antiphon.extend`).
         sampled: The messages whose sampled ids stand in ``input_ids``.
         log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
         starts_anew: Whether a trajectory begins here because the template rewrote what came before.
@@ -103,7 +64,7 @@ class TokenizedRendering:
     input_ids: list[int]
     rendering: Rendering = field(repr=False)
     _mask: list[bool] = field(repr=False)
-    _pieces: list[tuple[Piece, int]] = field(repr=False)
+    _pieces: Pieces = field(repr=False)
     _view: TokenizerView = field(repr=False)
     breaks: list[Break] = field(default_factory=list)
     sampled: dict[int, Sampled] = field(default_factory=dict)
@@ -163,11 +124,10 @@ def tokenize(
 
 def pieces_to_encode(rendering: Rendering, tokens: TokenizerView) -> list[str]:
     """Return the texts of a rendering's pieces, control tokens left out."""
-    text = rendering.text
-    return [text[piece.start : piece.end] for piece in plan(rendering, tokens) if piece.control < 0]
+    return plan(rendering, tokens).texts(rendering.text)
 
 
-def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
+def plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
     """Cut a rendering's text into control tokens and pieces between them; kept with the rendering."""
     kept = rendering.plans.get(id(tokens))
     if kept is None:
@@ -176,7 +136,7 @@ def plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
     return kept
 
 
-def _plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
+def _plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
     text, template = rendering.text, rendering.source.template
     # Cuts: every control token of the scaffold, and both ends of every turn.
     controls: list[tuple[int, int, int]] = []
@@ -184,26 +144,27 @@ def _plan(rendering: Rendering, tokens: TokenizerView) -> list[Piece]:
         for first, last, token in tokens.controls(text[start:end], template):
             controls.append((start + first, start + last, token))
     controls.append((len(text), len(text), -1))
-    turns = [turn for turn in rendering.turns if turn.end > turn.start]
     edges = [
-        (edge, inside) for turn in turns for edge, inside in ((turn.start, True), (turn.end, False))
+        (edge, inside)
+        for turn in rendering.turns
+        for edge, inside in ((turn.start, True), (turn.end, False))
     ]
     edges.append((len(text) + 1, False))
-    pieces: list[Piece] = []
+    pieces = Pieces()
     position, number, inside = 0, 0, False
     edge, opens = edges[0]
     for start, end, token in controls:
         while edge <= start:
             if position < edge:
-                pieces.append(Piece(position, edge, -1, inside))
+                pieces.add(position, edge, -1, inside)
                 position = edge
             inside = opens
             number += 1
             edge, opens = edges[number]
         if position < start:
-            pieces.append(Piece(position, start, -1, inside))
+            pieces.add(position, start, -1, inside)
         if token >= 0:
-            pieces.append(Piece(start, end, token, inside))
+            pieces.add(start, end, token, inside)
         position = end
     return pieces
 
@@ -226,62 +187,65 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
 
 def assemble(
     rendering: Rendering,
-    pieces: Sequence[Piece],
+    pieces: Pieces,
     tokens: TokenizerView,
     *,
     allow_control_tokens: bool = False,
+    texts: list[str] | None = None,
 ) -> TokenizedRendering:
-    """Encode a rendering's pieces and put them together."""
+    """Encode a rendering's pieces and put them together; ``texts`` are those to encode, where they are at hand."""
     text = rendering.text
     forbidden = (
         frozenset() if allow_control_tokens else tokens.control_ids(rendering.source.template)
     )
-    entries = iter(
-        tokens.entries([text[piece.start : piece.end] for piece in pieces if piece.control < 0])
-    )
+    entries = tokens.entries(pieces.texts(text) if texts is None else texts)
     ids: list[int] = []
-    mask: list[bool] = []
+    part: Sequence[int]
     counts: list[int] = []
+    number = 0
     behind = True  # a control token, or nothing at all
-    for piece in pieces:
-        if piece.control >= 0:
-            ids.append(piece.control)
-            mask.append(piece.turn)
+    for place, control in enumerate(pieces.controls):
+        if control >= 0:
+            ids.append(control)
             counts.append(1)
             behind = True
             continue
-        part, has_added = next(entries)
+        part, has_added = entries[number]
+        number += 1
         if tokens.inner_mark and not behind:
-            (part,), has_added = tokens.encode_inner([text[piece.start : piece.end]]), True
+            start, end = pieces.starts[place], pieces.ends[place]
+            (part,), has_added = tokens.encode_inner([text[start:end]]), True
         if has_added and not forbidden.isdisjoint(part):
-            part = encode_guarded(rendering, piece, tokens)
-        count = len(part)
+            start, end = pieces.starts[place], pieces.ends[place]
+            part = encode_guarded(rendering, start, end, pieces.turns[place], tokens)
         ids += part
-        mask += [piece.turn] * count
-        counts.append(count)
+        counts.append(len(part))
         behind = False
+    placed = pieces.encoded(counts)
+    mask = placed.mask()
     if rendering.continued:
-        given = _first_of_last_turn(rendering, pieces, counts)
+        given = placed.tokens_before(_start_of_last_turn(rendering))
         mask = [*mask[:given], *[False] * (len(mask) - given)]
-    return TokenizedRendering(ids, rendering, mask, list(zip(pieces, counts, strict=True)), tokens)
+    return TokenizedRendering(ids, rendering, mask, placed, tokens)
 
 
-def _first_of_last_turn(rendering: Rendering, pieces: Sequence[Piece], counts: list[int]) -> int:
-    """Return the first token of the turn that is being continued: what is given there was not sampled."""
+def _start_of_last_turn(rendering: Rendering) -> int:
+    """Return where the turn begins that is being continued: what is given there was not sampled."""
     turns: list[Turn] = rendering.turns
-    start = turns[-1].start if turns and not turns[-1].closed else len(rendering.text)
-    return sum(count for piece, count in zip(pieces, counts, strict=True) if piece.start < start)
+    return turns[-1].start if turns and not turns[-1].closed else len(rendering.text)
 
 
-def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) -> list[int]:
+def encode_guarded(
+    rendering: Rendering, first: int, last: int, turn: bool, tokens: TokenizerView
+) -> list[int]:
     """Encode a piece in which messages or tools spell out control tokens, so that those stay text."""
-    text = rendering.text[piece.start : piece.end]
+    text = rendering.text[first:last]
     forbidden = tokens.control_ids(rendering.source.template)
-    allowed = own_markers(rendering, plan(rendering, tokens), tokens) if piece.turn else frozenset()
+    allowed = own_markers(rendering, plan(rendering, tokens), tokens) if turn else frozenset()
     result: list[int] = []
     position = 0
     for start, end, token in tokens.find(text, forbidden):
-        if token in allowed and _in_own_words(rendering, piece.start + start, piece.start + end):
+        if token in allowed and _in_own_words(rendering, first + start, first + end):
             result += _encode_safe(text[position:start], tokens, forbidden)
             result.append(token)
             position = end
@@ -289,9 +253,7 @@ def encode_guarded(rendering: Rendering, piece: Piece, tokens: TokenizerView) ->
     return result
 
 
-def own_markers(
-    rendering: Rendering, pieces: Sequence[Piece], tokens: TokenizerView
-) -> frozenset[int]:
+def own_markers(rendering: Rendering, pieces: Pieces, tokens: TokenizerView) -> frozenset[int]:
     """Return the control ids that an assistant's own words may hold: added tokens that are not flagged special.
 
     Those that make up the headers of messages stay out, as DeepSeek's ``<｜User｜>``: it is not flagged special, and
@@ -300,13 +262,13 @@ def own_markers(
     plain = {token for token, (_, special) in tokens.added.items() if not special}
     headers: set[int] = set()
     run: list[int] = []
-    for piece in pieces:
-        if piece.turn:
+    for start, end, control, turn in pieces.rows():
+        if turn:
             headers.update(run[:1])
             run = []
-        elif piece.control >= 0:
-            run.append(piece.control)
-        elif rendering.text[piece.start : piece.end].strip():
+        elif control >= 0:
+            run.append(control)
+        elif rendering.text[start:end].strip():
             headers.update(run)
             run = []
     headers.update(run[:1])
@@ -342,30 +304,31 @@ def _message_index(tokenized: TokenizedRendering) -> list[int]:
     spans = [span for span in rendering.spans if span.field[:1] != ("role",)]
     result = list(tokenized.settled)
     position = 0
-    for piece, count in tokenized._pieces:
-        while position < len(spans) and spans[position].end <= piece.start:
+    pieces = tokenized._pieces
+    for first, last, count in zip(pieces.starts, pieces.ends, pieces.counts, strict=True):
+        while position < len(spans) and spans[position].end <= first:
             position += 1
-        if position == len(spans) or spans[position].start >= piece.end:
+        if position == len(spans) or spans[position].start >= last:
             result += [-1] * count
             continue
         span = spans[position]
-        if span.end >= piece.end:
+        if span.end >= last:
             place = len(result)
             ids = tokenized.input_ids[place : place + count]
-            before = _tokens_before(rendering.text, piece, span.start, ids, tokens)
+            before = _tokens_before(rendering.text, first, last, span.start, ids, tokens)
             if before is not None:
                 result += [-1] * before + [span.message] * (count - before)
                 continue
-        text = rendering.text[piece.start : piece.end]
+        text = rendering.text[first:last]
         offsets = tokens.offsets(text)
         if offsets is None or len(offsets) != count:
             offsets = _spread(text, count)
         number = position
         for start, end in offsets:
-            first, last = piece.start + start, piece.start + max(end, start + 1)
-            while number < len(spans) and spans[number].end <= first:
+            begins, ends = first + start, first + max(end, start + 1)
+            while number < len(spans) and spans[number].end <= begins:
                 number += 1
-            here = number < len(spans) and spans[number].start < last
+            here = number < len(spans) and spans[number].start < ends
             result.append(spans[number].message if here else -1)
     for message, own in tokenized.sampled.items():
         result[own.start : own.end] = [message] * len(own.ids)
@@ -373,22 +336,20 @@ def _message_index(tokenized: TokenizedRendering) -> list[int]:
 
 
 def _tokens_before(
-    text: str, piece: Piece, start: int, ids: list[int], tokens: TokenizerView
+    text: str, first: int, last: int, start: int, ids: list[int], tokens: TokenizerView
 ) -> int | None:
     """Return how many tokens of a piece end before ``start``, where one message has all of the rest.
 
     A header is short: the beginning of the piece is encoded again, with offsets, and where its ids are the piece's own
     they have the same places. None: all offsets are needed.
     """
-    if start <= piece.start:
+    if start <= first:
         return 0
     if tokens.backend is None or tokens.inner_mark:
         return None
-    head = text[piece.start : min(piece.end, start + _HEAD)]
+    head = text[first : min(last, start + _HEAD)]
     again, offsets = tokens.encode_with_offsets(head)
-    before = next(
-        (i for i, (_, end) in enumerate(offsets) if piece.start + end > start), len(offsets)
-    )
+    before = next((i for i, (_, end) in enumerate(offsets) if first + end > start), len(offsets))
     return before if again[: before + 1] == ids[: before + 1] else None
 
 
@@ -401,7 +362,6 @@ def _spread(text: str, count: int) -> list[tuple[int, int]]:
 __all__ = [
     "Break",
     "Control",
-    "Piece",
     "Sampled",
     "TokenizedRendering",
     "assemble",

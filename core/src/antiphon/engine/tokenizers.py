@@ -7,9 +7,11 @@ transformers tokenizer) is fast. Everything here is about one tokenizer and kept
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import PurePath
 from typing import Any, Protocol
 
 from antiphon.engine.caches import BoundedCache
@@ -62,7 +64,8 @@ class TokenizerView:
         self.backend = _backend(tokenizer)
         self._own_backend: Any = None
         self.added: dict[int, tuple[str, bool]] = _added_tokens(tokenizer, self.backend)
-        self._ids: BoundedCache[str, tuple[list[int], bool]] = BoundedCache(
+        self._added_ids = frozenset(self.added)
+        self._ids: BoundedCache[str, tuple[tuple[int, ...], bool]] = BoundedCache(
             _CACHED_CHARACTERS, lambda key, value: len(key) + 64
         )
         self._offsets: BoundedCache[str, list[tuple[int, int]]] = BoundedCache(4096)
@@ -73,9 +76,9 @@ class TokenizerView:
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of each piece, as if it stood alone at the start of a text; repeated pieces cost nothing."""
-        return [ids for ids, _ in self.entries(pieces)]
+        return [list(ids) for ids, _ in self.entries(pieces)]
 
-    def entries(self, pieces: Sequence[str]) -> list[tuple[list[int], bool]]:
+    def entries(self, pieces: Sequence[str]) -> list[tuple[tuple[int, ...], bool]]:
         """Return the ids of each piece, and whether an added token is among them."""
         cached = self._ids.get
         result = [cached(piece) for piece in pieces]
@@ -83,11 +86,12 @@ class TokenizerView:
             missing = list(
                 dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None)
             )
-            added = self.added.keys()
+            is_plain = self._added_ids.isdisjoint
             fresh = {}
             for piece, ids in zip(missing, self._encode_batch(missing), strict=True):
-                fresh[piece] = (ids, not added.isdisjoint(ids))
-                self._ids.put(piece, fresh[piece])
+                # Tuples of numbers are no work for the garbage collector, as lists would be.
+                fresh[piece] = entry = (tuple(ids), not is_plain(ids))
+                self._ids.put(piece, entry)
             result = [
                 fresh[p] if entry is None else entry
                 for p, entry in zip(pieces, result, strict=True)
@@ -263,8 +267,35 @@ class TokenizerView:
 
     def describe(self) -> str:
         """Name the tokenizer for messages to people."""
+        return f"The tokenizer {self._name()}"
+
+    def _name(self) -> str:
         tokenizer = self._tokenizer()
-        return f"The tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__}"
+        return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits of the vocabulary, the added tokens and how text is cut."""
+        # Padding and truncation are settings of its last call and stand in the same text.
+        text = (
+            self._usable().to_str()
+            if self.backend is not None
+            else repr(sorted(self._tokenizer().get_vocab().items()))
+            if hasattr(self._tokenizer(), "get_vocab")
+            else repr(sorted(self.added.items()))
+        )
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Name and digest, ``name#digest``: what tokens carry to say whose they are."""
+        name = self._name()
+        short = PurePath(name).name if PurePath(name).is_absolute() else name
+        return f"{short}#{self.digest}"
+
+    def is_of(self, fingerprint: str) -> bool:
+        """Whether a fingerprint is that of this tokenizer, whatever it was called."""
+        return fingerprint == self.fingerprint or fingerprint.rpartition("#")[2] == self.digest
 
 
 def view(tokenizer: Any) -> TokenizerView:

@@ -7,8 +7,9 @@ across the start of a turn belongs to the prompt: the model can't sample it ther
 
 from __future__ import annotations
 
+from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering
-from antiphon.engine.tokenization import Piece, TokenizedRendering, plan
+from antiphon.engine.tokenization import TokenizedRendering, plan
 from antiphon.engine.tokenizers import TokenizerView
 from antiphon.errors import TokenizerMismatch
 
@@ -29,26 +30,26 @@ def tokenize_whole(
     if rendering.continued and turns and not turns[-1].closed:
         turns.pop()
     mask: list[bool] = []
-    placed: list[tuple[Piece, int]] = []
+    placed = Pieces()
     number = 0
     for start, end in offsets:
         while number < len(turns) and turns[number].end <= start:
             number += 1
         inside = number < len(turns) and turns[number].start <= start
         mask.append(inside)
-        placed.append((Piece(start, end, -1, inside), 1))
+        placed.add_encoded(start, end, inside, 1)
     return TokenizedRendering(ids, rendering, mask, placed, tokens)
 
 
 def _refuse_forged(
     rendering: Rendering,
-    pieces: list[Piece],
+    pieces: Pieces,
     ids: list[int],
     offsets: list[tuple[int, int]],
     tokens: TokenizerView,
 ) -> None:
     forbidden = tokens.control_ids(rendering.source.template)
-    genuine = {piece.start for piece in pieces if piece.control >= 0}
+    genuine = {start for start, _, control, _ in pieces.rows() if control >= 0}
     for token, (start, end) in zip(ids, offsets, strict=True):
         text = rendering.text[start:end]
         if token in forbidden and not genuine.intersection(range(start, max(end, start + 1))):
