@@ -117,9 +117,7 @@ def test_a_backend_that_is_right_passes() -> None:
 
 
 def test_an_environment_that_is_right_passes() -> None:
-    # A row that is started again keeps only what the environment's own specs name.
-    checks = [name for name in ENV_CHECKS if name != "partial_reset"]
-    report = check_environment(kit_envs.subject(), only=checks)
+    report = check_environment(kit_envs.subject())
     assert [result for result in report.results if result.status != "passed"] == []
 
 

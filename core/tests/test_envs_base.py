@@ -134,6 +134,20 @@ def test_a_partial_reset_touches_only_the_rows_it_names() -> None:
     assert [row["limit"].item() for row in again.unbind(0)] == [5, 6, 7]
 
 
+def test_rows_that_start_again_keep_their_other_entries() -> None:
+    env = Counter()
+    given = limits(1, 2, 9).set("word", NonTensorStack("a", "b", "c"))
+    step = env.step(one(env.reset(given)))
+    again = env.reset(env.step_mdp(step).set("_reset", torch.tensor([True, False, False])))
+    assert again["word"] == ["a", "b", "c"]
+    assert env.step(one(again))["next", "count"].tolist() == [[1], [2], [2]]
+    # The same where every row starts again.
+    step["next", "done"].fill_(True)
+    root = env.step_and_maybe_reset(one(env.reset(limits(1, 1, 1).set("word", given["word"]))))[1]
+    assert root["count"].tolist() == [[0]] * 3
+    assert root["word"] == ["a", "b", "c"]
+
+
 def test_rollout_says_what_it_needs() -> None:
     with pytest.raises(InvalidParameter, match="max_steps"):
         Counter().rollout(0)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from antiphon import ChatEnv, ChatHistory, History, LogProbs, Text, Tokens
-from antiphon.envs import FunctionTask, Reply, WordProblems, check_env
+from antiphon.envs import FunctionTask, Reply, Task, WordProblems, check_env
 from antiphon.errors import EnvError, InvalidParameter
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
@@ -416,3 +416,15 @@ def test_rows_finish_in_any_order_and_never_mix(mode: Any, tokenizer: Any) -> No
             if turns[i] == lasts[i]:
                 del rows[i]
     assert list(turns.values()) == lasts
+
+
+@pytest.mark.parametrize("again", ["one", "all"])
+def test_a_task_finds_the_rows_data_after_an_automatic_reset(again: str) -> None:
+    class Word(Task):
+        def respond(self, messages: Any, row: Any, turn: int) -> Reply:
+            return Reply(reward=1.0, terminated=again == "all" or row["word"] == "a")
+
+    env = ChatEnv(task=Word(), batch_size=2)
+    rows = TensorDict({"query": ["x", "y"], "word": ["a", "b"]}, batch_size=2)
+    steps = env.rollout(3, tensordict=rows, break_when_any_done=False)
+    assert [row[2]["word"] for row in steps.unbind(0)] == ["a", "b"]

@@ -103,6 +103,27 @@ def test_ended_rows_go_on_with_new_data_while_others_stay() -> None:
     assert seen == [["q0", "q1", "q2"], ["q3", "q1", "q4"], ["q5", "q6", "q0"]]
 
 
+def test_a_row_that_starts_again_has_nothing_of_the_row_before() -> None:
+    rows = [
+        {"query": "q0", "hint": "h0"},
+        {"query": "q1"},
+        {"query": "q2"},
+        {"query": "q3", "x": 1},
+    ]
+    env = DatasetChatEnv(dataset=rows, shuffle=False, num_envs=2)
+    root = env.reset()
+    for named, query, hint, x in (
+        ([True, False], ["q2", "q1"], [None, None], None),
+        ([False, True], ["q2", "q3"], [None, None], [None, 1]),
+        ([True, False], ["q0", "q3"], ["h0", None], [None, 1]),
+    ):
+        root = env.reset(root.set("_reset", torch.tensor(named)))
+        assert queries(root) == query
+        assert root["hint"] == hint
+        assert (root["x"] if "x" in set(root.keys()) else None) == x
+        env.step(answer(root.copy()))
+
+
 @pytest.mark.parametrize("stop", range(1, 12))
 def test_a_restored_reader_gives_what_would_have_come(stop: int) -> None:
     def made() -> DatasetChatEnv:

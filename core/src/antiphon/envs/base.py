@@ -12,7 +12,14 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any, cast
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, lazy_stack
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    TensorDict,
+    TensorDictBase,
+    is_non_tensor,
+    lazy_stack,
+)
 
 from antiphon.envs.specs import Categorical, Composite, Spec, Unbounded, has_key
 from antiphon.errors import EnvError, InvalidParameter
@@ -150,13 +157,18 @@ class EnvBase:
         self._check_open()
         if tensordict is not None and has_key(tensordict, "_reset"):
             return self._partial_reset(tensordict, **kwargs)
-        made = self._reset(tensordict, **kwargs)
-        result = (
-            made if tensordict is None else with_entries(made, tensordict, ("next", *DONE_KEYS))
-        )
+        result = self._reset_and_complete(tensordict, **kwargs)
         for key in self.reward_keys:
             if key not in self.full_observation_spec and tensordict is not None:
                 result = result.exclude(key)
+        return result
+
+    def _reset_and_complete(
+        self, tensordict: TensorDictBase | None, **kwargs: Any
+    ) -> TensorDictBase:
+        result = self._reset(tensordict, **kwargs)
+        if tensordict is not None:
+            result = with_entries(result, tensordict, ("next", *DONE_KEYS))
         self._complete_flags(result)
         return result
 
@@ -219,13 +231,18 @@ class EnvBase:
         chosen = [index for index, flag in enumerate(mask.tolist()) if flag]
         if not chosen:
             return rest
-        source = rest[torch.tensor(chosen)].select(*self.full_state_spec.keys(), strict=False)
-        fresh = self._reset(source, **kwargs)
-        fresh = with_entries(fresh, source, ("next", *DONE_KEYS))
-        self._complete_flags(fresh)
+        source = self._restarted(rest[torch.tensor(chosen)])
+        fresh = self._reset_and_complete(source, **kwargs)
         for index, row in zip(chosen, fresh.unbind(0), strict=True):
             rows[index] = row
-        return lazy_stack(rows)
+        return lazy_stack(_alike(rows))
+
+    def _restarted(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Return what rows start again from: all but what their conversation has made."""
+        made = {"next", "_reset", *self.step_keys, *self.reward_keys, *DONE_KEYS}
+        for spec in (self.full_observation_spec, self.full_action_spec):
+            made.update(spec.keys())
+        return tensordict.exclude(*made.difference(self.full_state_spec.keys()))
 
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the root of the next step; see the function of the same name."""
@@ -249,8 +266,7 @@ class EnvBase:
         if not bool(done.any()):
             return tensordict
         if bool(done.all()):
-            # A row starts from new data where the environment has some, else from its old input.
-            return self.reset(tensordict.select(*self.full_state_spec.keys(), strict=False))
+            return self.reset(self._restarted(tensordict))
         marked = tensordict.copy()
         marked.set("_reset", done.reshape(tensordict.batch_size))
         return self.reset(marked)
@@ -421,6 +437,22 @@ def with_entries(
         if key not in without and not has_key(result, key):
             result.set(key, value)
     return result
+
+
+def _alike(rows: list[TensorDictBase]) -> list[TensorDictBase]:
+    """Return rows that have the same non-tensor entries: None stands where a row has none.
+
+    A lazy stack shows only what all its rows have, so one row's lack would hide the others' data.
+    """
+    plain = {key for row in rows for key, value in row.items() if is_non_tensor(value)}
+    alike = []
+    for row in rows:
+        lacking = plain.difference(row.keys())
+        row = row.copy() if lacking else row
+        for key in lacking:
+            row.set(key, NonTensorData(None))
+        alike.append(row)
+    return alike
 
 
 def step_mdp(

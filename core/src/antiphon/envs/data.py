@@ -156,6 +156,7 @@ class DataLoadingPrimer(Transform):
         self._left = 0
         self._group = -1
         self._current: Any = None
+        self._fields: set[str] = set()
 
     @property
     def dataloader(self) -> Iterable[Any]:
@@ -262,9 +263,11 @@ class DataLoadingPrimer(Transform):
         rows, groups = self.next_rows(size)
         made = self._stacked(rows)
         made.set("group_id", torch.tensor(groups, dtype=torch.int64, device=self.device))
+        self._fields.update(made.keys())
         if tensordict is None:
             return made
-        return with_entries(made, tensordict, ())
+        # A row that starts again keeps nothing of the data row before.
+        return with_entries(made, tensordict, self._fields)
 
     def _size(self, tensordict: TensorDictBase | None) -> int:
         parent = self.parent

@@ -280,12 +280,16 @@ class TransformedEnv(EnvBase):
 
     # The loop.
 
-    def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
+    def _reset_and_complete(
+        self, tensordict: TensorDictBase | None, **kwargs: Any
+    ) -> TensorDictBase:
+        # The base environment keeps the entries of what it is reset from.
         for part in reversed(self.transform.transforms):
             tensordict = part._reset_env_preprocess(tensordict)
         result = self.base_env.reset(tensordict, **kwargs)
         for part in self.transform:
             result = part._reset(tensordict, result)
+        self._complete_flags(result)
         return result
 
     def _step_and_complete(self, tensordict: TensorDictBase) -> TensorDictBase:
