@@ -176,6 +176,52 @@ def test_an_end_token_printed_only_where_something_follows_is_the_turn_s() -> No
     assert rendering.text[turn.start : turn.end] == "b<|im_end|>"
 
 
+def test_a_call_printed_without_a_header_begins_where_the_text_before_ends() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}\n{% else %}"
+        "{% if m.content %}<|bot|>{{ m.content }}{% endif %}"
+        "{% for c in m.tool_calls or [] %}{{ '\n<call>' }}{{ c.function.name }}</call>{% endfor %}<|end|>\n"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}<|bot|>{% endif %}"
+    )
+    call = {"function": {"name": "now", "arguments": {}}}
+    messages = [
+        {"role": "user", "content": "Time?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "user", "content": "Again."},
+        {"role": "assistant", "content": "It is late."},
+    ]
+    rendering = antiphon.render(messages, chat_template=template, eos_token="<|end|>")
+    shown = [rendering.text[turn.start : turn.end] for turn in rendering.turns]
+    assert shown == ["\n<call>now</call><|end|>", "It is late.<|end|>"]
+    assert not rendering.unlocated
+
+
+def test_a_block_shown_by_its_end_alone_is_prompt() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
+        "{% else %}<|bot|></think>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|bot|><think></think>{% endif %}"
+    )
+    for answer in ("Late.", ""):
+        messages = [
+            {"role": "user", "content": "Time?"},
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": "Thanks."},
+        ]
+        rendering = antiphon.render(messages, chat_template=template, eos_token="<|end|>")
+        [turn] = rendering.turns
+        assert rendering.text[turn.start : turn.end] == f"{answer}<|end|>"
+
+
+def test_an_answer_that_comes_first_needs_no_prompt_where_nothing_stands_before_it() -> None:
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content }}<|end|>{% endfor %}"
+    messages = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Hi."}]
+    for bos in ("", "<|begin|>"):
+        rendering = antiphon.render(messages, chat_template=template, bos_token=bos)
+        [turn] = rendering.turns
+        assert rendering.text[turn.start : turn.end] == "Hello.<|end|>"
+
+
 def test_a_turn_that_can_t_be_found_is_refused_with_the_reason() -> None:
     template = "{% for m in messages %}[{{ m.role }}] {{ m.content }} {% endfor %}{{ messages[1].reasoning_content }}"
     messages = [

@@ -244,6 +244,8 @@ class _Finder:
         gap = text[extent.before : extent.first]
         if prompt and gap.startswith(prompt):
             return extent.before + len(prompt)
+        if extent.shown and gap in ("", "" if index else self.source.variables.get("bos_token")):
+            return extent.first  # nothing stands between that could be a header
         header = self._generation_prompt(index)
         if header is None:
             return "the template gives no generation prompt to look for"
@@ -252,6 +254,11 @@ class _Finder:
             return extent.before + found + len(header)
         if not header and extent.shown and prompt is not None:
             return extent.before + _common(prompt, gap)
+        # With thinking off the prompt may end with a block of which the history shows the end alone.
+        for closed in _without_openers(header):
+            found = gap.rfind(closed)
+            if found >= 0:
+                return extent.before + found + len(closed)
         # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
         for cut in reversed(_boundaries(header)):
             found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
@@ -259,7 +266,31 @@ class _Finder:
                 rest = gap[found + cut :]
                 closed = extent.shown and rest.strip() and header.endswith(rest)
                 return extent.first if closed else extent.before + found + cut
-        return f"the generation prompt {header!r} does not stand before its text"
+        headless = self._headless(text, index)
+        return (
+            headless
+            if headless is not None
+            else f"the generation prompt {header!r} does not stand before its text"
+        )
+
+    def _headless(self, text: str, index: int) -> int | None:
+        """Return where a message without content starts that the template prints without a header (Falcon 3's calls).
+
+        With a content the template prints the prompt, the content and then the same.
+        """
+        messages = self.source.messages
+        before, prompt = self.prefix(index, False), self.prefix(index, True)
+        own = self.prefix(index + 1, False)
+        if messages[index].get("content") or before is None or prompt is None or own is None:
+            return None
+        try:
+            filled = [*messages[:index], {**messages[index], "content": "x"}]
+            shown = self.source.pieces(filled, False)[0]
+        except RenderError:
+            return None
+        start = len(before[0])
+        same = own[0].startswith(before[0]) and text.startswith(before[0])
+        return start if same and shown == f"{prompt[0]}x{own[0][start:]}" else None
 
     def _generation_prompt(self, index: int) -> str | None:
         """Return what ``add_generation_prompt`` adds behind messages like those before ``index``.
@@ -441,19 +472,32 @@ def _common(one: str, other: str) -> int:
     return size
 
 
+def _closed_blocks(header: str) -> list[tuple[int, int]]:
+    """Return where the blocks are that a generation prompt opens and closes: start, start of the closing marker."""
+    blocks = []
+    for marker in _MARKER.finditer(header):
+        close = header.find(f"</{marker.group()[1:]}", marker.end())
+        if close >= 0:
+            blocks.append((marker.start(), close))
+    return blocks
+
+
+def _without_openers(header: str) -> list[str]:
+    """Return a generation prompt with a closed block cut down to its end, for each such block."""
+    return [header[:start] + header[close:] for start, close in _closed_blocks(header)]
+
+
 def _boundaries(header: str) -> list[int]:
     """Return where a generation prompt may be cut: after markers and line breaks, but not inside a closed block.
 
     With thinking off a prompt ends with an empty block; a turn that has a block of its own shares no part of it.
     """
     cuts = {i + 1 for i, c in enumerate(header) if c == "\n"} | {len(header)}
-    blocks = []
-    for marker in _MARKER.finditer(header):
-        cuts.add(marker.end())
-        close = header.find(f"</{marker.group()[1:]}", marker.end())
-        if close >= 0:
-            blocks.append((marker.start(), close + 1))
-    return sorted(cut for cut in cuts if not any(start < cut <= end for start, end in blocks))
+    cuts |= {marker.end() for marker in _MARKER.finditer(header)}
+    blocks = _closed_blocks(header)
+    return sorted(
+        cut for cut in cuts if not any(start < cut <= close + 1 for start, close in blocks)
+    )
 
 
 # What a place depends on
