@@ -9,14 +9,15 @@ from typing import Any
 from antiphon.families import ModelFamily
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
-from antiphon.reading.conversation import Conversation, Splitter, call_dict
+from antiphon.reading.conversation import Conversation, Splitter
 from antiphon.reading.events import Event, Piece
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
 from antiphon.reading.machine import Machine
+from antiphon.reading.messages import call_dict
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
-from antiphon.reading.schema import coerce, index_tools, settle
+from antiphon.reading.schema import index_tools, settle
 
 TextOrIds = str | Iterable[int]
 
@@ -215,8 +216,6 @@ def _settle_messages(messages: list[dict[str, Any]], tools: Iterable[Any] | None
 
 __all__ = [
     "Reading",
-    "coerce",
-    "finish",
     "parse",
     "parse_response",
     "read_conversation",

@@ -1,0 +1,201 @@
+"""Reading the body of an assistant's turn in a whole conversation, and finding where it ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from antiphon.errors import GrammarUnavailable
+from antiphon.reading.compiled import Compiled, alternation
+from antiphon.reading.machine import Machine
+from antiphon.reading.messages import conversation_message
+from antiphon.reading.scan import WHITE
+from antiphon.reading.turn_forms import TurnForm
+
+_MAX_EXTENSIONS = 32
+"""How many ends of a turn are tried where an earlier one would cut a call in two."""
+
+
+class AnswerReader:
+    """Reads assistants' bodies.
+
+    Args:
+        compiled: The grammar, compiled for text or for a tokenizer.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        grammar = compiled.grammar
+        convert = compiled.convert
+        self.grammar = grammar
+        # Ends of turns are found by the turn's form, not by the machine.
+        endless = replace(
+            grammar, end_tokens=(), calls=tuple(replace(form, ends=()) for form in grammar.calls)
+        )
+        self.compiled = Compiled(endless, convert, compiled.symbols)
+        self.unread = tuple(convert(text) for text in grammar.unread)
+        reasoning = grammar.reasoning
+        empty = tuple(map(convert, reasoning.empty)) if reasoning else ()
+        self.empty = tuple(sorted(empty, key=len, reverse=True))
+        opened = convert(reasoning.opener) if reasoning else ""
+        self.open_prompts = {"", *empty, opened, opened.rstrip(WHITE)}
+        if reasoning is not None and reasoning.opened == "always" and not empty:
+            # Every prompt opens the block: what has none is an empty answer.
+            self.open_prompts.discard("")
+        interrupting = [*self.compiled.triggers, *self.compiled.sections]
+        self.interrupting = re.compile(alternation(interrupting)) if any(interrupting) else None
+        self.thinks = tuple(
+            core for core in (compiled.think_open.core, compiled.think_close.core) if core
+        )
+
+    def read(
+        self, text: str, form: TurnForm, start: int
+    ) -> tuple[dict[str, Any] | None, int, bool]:
+        """Read the answer whose body begins at ``start``.
+
+        Returns:
+            The message, or None where the body is a prompt for one; where the turn ends; whether
+            the text ends there without a closer.
+        """
+        first = close = form.ending(text, start)
+        for _ in range(_MAX_EXTENSIONS):
+            body = text[start : close.start()]
+            message, is_open = self._ended(body, form.has_thought, close)
+            if close is not first and not is_open and "unparsed_calls" in message:
+                # It is no call with more text either: the first end was the end.
+                close = first
+                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+                break
+            if not is_open or close.start() >= len(text):
+                break
+            further = form.ending(text, max(close.end(), close.start() + 1))
+            if further.start() >= len(text):
+                close = first
+                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+                break
+            close = further
+        body = text[start : close.start()]
+        unclosed = not close.group() and close.start() >= len(text)
+        has_prompts = bool(self.grammar.generation_prompts)
+        if unclosed and body in self.open_prompts and (form.closer or not has_prompts):
+            return None, close.end(), True
+        if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
+            message["is_complete"] = False
+        return message, close.end(), unclosed
+
+    def _ended(
+        self, body: str, has_thought: bool, close: re.Match[str]
+    ) -> tuple[dict[str, Any], bool]:
+        """Read an assistant's body that ends at ``close``."""
+        return self._message(body, has_thought or self._is_unthought(body, close))
+
+    def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
+        """Whether an ended turn begins with an opener of reasoning that nothing closes: then it is
+        its content.
+
+        A turn that was cut off there is reasoning; one that ended there has nothing else to say.
+        """
+        opener, closer = self.compiled.think_open, self.compiled.think_close
+        return bool(
+            close.end() > close.start()
+            and opener.core
+            and closer.core
+            and body.lstrip(WHITE).startswith(opener.core)
+            and closer.core not in body
+        )
+
+    def _message(self, body: str, has_thought: bool) -> tuple[dict[str, Any], bool]:
+        """Read an assistant's body; True if it ends inside a call.
+
+        Args:
+            body: The body.
+            has_thought: The header held an empty reasoning block: no other one follows.
+
+        Raises:
+            GrammarUnavailable: It has calls that the grammar is known not to read.
+        """
+        for marker in self.unread:
+            if marker in body:
+                raise GrammarUnavailable(
+                    f"The grammar {self.grammar.name!r} can't read this template's calls "
+                    f"({self.compiled.plain(marker)!r}); declare a grammar for it."
+                )
+        for empty in self.empty:
+            if not has_thought and body.startswith(empty):
+                body, has_thought = body[len(empty) :], True
+                break
+        grammar = self.grammar
+        if not self.compiled.bare and (
+            self.interrupting is None or self.interrupting.search(body) is None
+        ):
+            quick = self._quick(body, has_thought)
+            if quick is not None:
+                return self._with_empty_reasoning(quick), False
+        reasoning = grammar.reasoning
+        kept = ""
+        compiled = self.compiled
+        if reasoning is not None and not reasoning.separate and not has_thought:
+            kept, body = self._kept_reasoning(body)
+        machine = Machine(compiled, after_thought=has_thought)
+        machine.close(body)
+        if machine.reasoning and reasoning is not None and reasoning.trimmed:
+            thought = "".join(machine.reasoning)
+            if thought != thought.strip(WHITE):
+                kept, rest = self._kept_reasoning(body)
+                machine = Machine(compiled, after_thought=True)
+                machine.close(rest)
+        is_open = any(call.status == "incomplete" for call in machine.calls)
+        message = conversation_message(machine, grammar, kept)
+        return self._with_empty_reasoning(message), is_open
+
+    def _with_empty_reasoning(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Say that there was no reasoning where the content holds its closer.
+
+        Templates that take the reasoning from a field look for it in the content where the field is
+        missing; so the content is left as it is.
+        """
+        reasoning = self.grammar.reasoning
+        if reasoning is not None and reasoning.separate and "reasoning_content" not in message:
+            closer = reasoning.closer.strip(WHITE)
+            content = message["content"]
+            if closer and isinstance(content, str) and closer in content:
+                message["reasoning_content"] = ""
+        return message
+
+    def _quick(self, body: str, has_thought: bool) -> dict[str, Any] | None:
+        """A body without calls, read without the machine; None where only that can tell."""
+        compiled = self.compiled
+        reasoning = self.grammar.reasoning
+        plain = compiled.plain
+        if reasoning is None or not reasoning.separate or has_thought:
+            return {"role": "assistant", "content": plain(body)}
+        opener, closer = compiled.think_open, compiled.think_close
+        if not body.lstrip(WHITE).startswith(self.thinks):
+            return {"role": "assistant", "content": plain(body)}
+        if len(opener.parts) != 1 or len(closer.parts) != 1 or compiled.content_open.parts:
+            return None
+        begin = opener.core + opener.tail
+        end = closer.lead + closer.core + closer.tail
+        if not body.startswith(begin):
+            return None
+        found = body.find(closer.core, len(begin))
+        stop = found - len(closer.lead)
+        if found < 0 or stop < len(begin) or not body.startswith(end, stop):
+            return None
+        message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
+        if reasoning.trimmed and (body[len(begin) : stop].strip(WHITE) != body[len(begin) : stop]):
+            return None
+        if stop > len(begin):
+            message["reasoning_content"] = plain(body[len(begin) : stop])
+        return message
+
+    def _kept_reasoning(self, body: str) -> tuple[str, str]:
+        """Split off a leading block that belongs to the content."""
+        opener, closer = self.compiled.think_open, self.compiled.think_close
+        if not body.lstrip(WHITE).startswith(opener.core):
+            return "", body
+        found = body.find(closer.core)
+        if found < 0:
+            return body, ""
+        end = found + len(closer.core)
+        return body[:end], body[end:]

@@ -1,0 +1,123 @@
+"""Messages in the OpenAI form, made of what the machine read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from antiphon.reading.call_parts import Call
+from antiphon.reading.grammar import Grammar
+from antiphon.reading.literals import python_value
+from antiphon.reading.machine import Machine
+from antiphon.reading.scan import WHITE, Invalid, decode_json
+
+
+def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> dict[str, Any]:
+    """Make the message of an assistant's turn in a whole conversation.
+
+    What looked like a call and was none is content here, since only so it comes back when rendered;
+    ``unparsed_calls`` says so.
+    """
+    as_text = grammar.arguments == "string"
+    good = [call for call in machine.calls if call.status == "ok"]
+    is_whole = len(good) == len(machine.calls)
+    if (
+        good
+        and not is_whole
+        and machine.calls[: -len(good)] != [call for call in machine.calls if call.status != "ok"]
+    ):
+        # Templates print content before calls: what stands behind a call can't be content unless
+        # the call is.
+        good = []
+    calls = [call_dict(call, exact=True, as_text=as_text) for call in good]
+    if is_whole:
+        content: str | None = kept + "".join(machine.content)
+    else:
+        content = kept + _content_with_broken(machine, bool(good), grammar)
+    if calls and not content:
+        content = grammar.empty_content
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    reasoning = "".join(machine.reasoning)
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    broken = [call_dict(call) for call in machine.calls if not (good and call.status == "ok")]
+    if broken and not is_whole:
+        message["unparsed_calls"] = broken
+    return message
+
+
+def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) -> str:
+    """Join content and broken calls, with what stands between them and closes their block.
+
+    Args:
+        machine: The machine that read them.
+        has_calls: Whether the good calls are calls; else they are content as well.
+        grammar: The grammar.
+    """
+    texts: list[str] = []
+    between = ""
+    whole = {call.raw for call in machine.calls if has_calls and call.status == "ok"}
+    is_last = False
+    started = not machine.reasoning
+    for piece in machine.pieces:
+        if piece.kind == "reasoning":
+            between, started = "", False
+        elif piece.kind == "format":
+            between += piece.text if started else ""
+            started = True
+        elif piece.kind == "call" and piece.text in whole:
+            between, is_last = "", False
+        elif piece.kind in ("content", "call"):
+            texts.append(between + piece.text)
+            between, started = "", True
+            is_last = piece.kind == "call"
+    closer = grammar.content.closer.strip(WHITE) if grammar.content else ""
+    if is_last and not (closer and closer in between):
+        texts.append(between)
+    return "".join(texts)
+
+
+def parts_or_text(content: Any) -> Any:
+    """Return a list of parts where a content is one as Python writes it, else the content."""
+    if not isinstance(content, str) or not content.startswith("[{'") or content[-2:] != "}]":
+        return content
+    try:
+        read = python_value(content, 0)
+    except Invalid:
+        return content
+    if read is None or not isinstance(read[0], list) or repr(read[0]) != content:
+        return content
+    are_parts = all(isinstance(part, dict) and "type" in part for part in read[0])
+    return read[0] if are_parts else content
+
+
+def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict[str, Any]:
+    """Return a call in the OpenAI form.
+
+    Args:
+        call: The call.
+        exact: Keep arguments that stood there as a string a string.
+        as_text: Give the arguments as their JSON text where there is one.
+    """
+    arguments = call.arguments
+    if as_text and call.text is not None:
+        arguments = call.text
+    elif isinstance(arguments, str) and not exact:
+        try:
+            value = decode_json(arguments)
+            arguments = value if isinstance(value, dict) else arguments
+        except Invalid:
+            pass
+    made: dict[str, Any] = {} if call.id is None else {"id": call.id}
+    made |= {
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+        "status": call.status,
+    }
+    if exact and call.untyped:
+        made["_call"] = call
+    if call.status != "ok":
+        made["raw"] = call.raw
+        made["problem"] = call.problem
+    return made

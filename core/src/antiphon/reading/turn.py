@@ -1,0 +1,102 @@
+"""What is kept of one assistant turn while it is read: the text in hand, and what it was taken for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from antiphon.reading.calls import Call, Progress, arguments_text
+from antiphon.reading.compiled import Compiled
+from antiphon.reading.events import Event, Piece, PieceKind, Tools
+from antiphon.reading.scan import WHITE
+
+
+class Turn:
+    """A turn so far.
+
+    Args:
+        compiled: The grammar.
+        tools: The parameter schema of each tool, where the tools are known.
+
+    Attributes:
+        reasoning: Parts of the reasoning.
+        content: Parts of the content.
+        calls: The calls.
+        pieces: What each part of the text was.
+        ended_by: The end token that ended the turn; None while there is none.
+    """
+
+    def __init__(self, compiled: Compiled, tools: Tools = None) -> None:
+        self._compiled = compiled
+        self._tools = tools
+        self._text = ""
+        self._pos = 0
+        self._state = "start"
+        self._gap = ""
+        self._after_call = False
+        self._events: list[Event] = []
+        self.reasoning: list[str] = []
+        self.content: list[str] = []
+        self.calls: list[Call] = []
+        self.pieces: list[Piece] = []
+        self.ended_by: str | None = None
+
+    def _taken(self) -> list[Event]:
+        """Return the events since the last time."""
+        events, self._events = self._events, []
+        return events
+
+    def _piece(self, kind: PieceKind, text: str) -> None:
+        if text:
+            self.pieces.append(Piece(kind, self._compiled.plain(text)))
+
+    def _say(self, kind: Literal["reasoning", "content"], text: str) -> None:
+        if not text:
+            return
+        text = self._compiled.plain(text)
+        (self.reasoning if kind == "reasoning" else self.content).append(text)
+        self.pieces.append(Piece(kind, text))
+        self._events.append(Event(kind, text))
+
+    def _say_content(self, text: str) -> None:
+        """Content; white space after a call counts only if more than white space follows."""
+        if not text:
+            return
+        if self._after_call:
+            if not text.strip(WHITE):
+                self._gap += text
+                return
+            text, self._gap, self._after_call = self._gap + text, "", False
+        self._say("content", text)
+
+    def _drop_gap(self) -> None:
+        if self._gap:
+            self._piece("format", self._gap)
+            self._gap = ""
+
+    def _add(self, call: Call, *, shown: bool = False, progress: Progress | None = None) -> None:
+        """Keep a call and show what has not been shown of it."""
+        plain = self._compiled.plain
+        index = len(self.calls)
+        if call.status == "ok":
+            if not shown:
+                self._events.append(Event("call", call.name or "", index))
+            whole = arguments_text(call)
+            rest = whole
+            if shown and progress is not None:
+                rest = plain(whole)[progress.emitted :]
+            if rest:
+                self._events.append(Event("arguments", plain(rest), index))
+        self.calls.append(call)
+        self._after_call = True
+        self._events.append(Event("call_end", "", index, call))
+
+    def _finish(self, end: int) -> None:
+        """The turn ends with the token at the current position."""
+        self._drop_gap()
+        text = self._text
+        self.ended_by = self._compiled.plain(text[self._pos : end])
+        self._piece("end", text[self._pos : end])
+        self._piece("after", text[end:])
+        self._events.append(Event("end", self.ended_by))
+        self._pos = len(text)
+        self._state = "done"

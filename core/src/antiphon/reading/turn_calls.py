@@ -1,0 +1,277 @@
+"""Reading the calls of a turn: one that is open, one that turns out to be none, what stands between."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from antiphon.reading.bare import read_bare
+from antiphon.reading.calls import Call, Found, Progress, name_of, read_call, step
+from antiphon.reading.compiled import Compiled, CompiledCall
+from antiphon.reading.events import Event, Piece, Tools
+from antiphon.reading.scan import Invalid, skip_white
+from antiphon.reading.turn import Turn
+
+
+@dataclass
+class _Open:
+    """A call that is being read: the forms it may have, where they begin, what they know, and why
+    the first of them did not fit.
+    """
+
+    start: int
+    pos: int
+    forms: list[CompiledCall]
+    progress: Progress
+    shown: bool = False
+    refusal: tuple[str, str | None, CompiledCall] | None = None
+
+
+class CallStates(Turn):
+    """The states of a turn that is inside calls, or between them.
+
+    Each reads on from the current position: True says that it got somewhere, False that it needs
+    more text.
+    """
+
+    def __init__(self, compiled: Compiled, tools: Tools = None) -> None:
+        super().__init__(compiled, tools)
+        self._open: _Open | None = None
+        self._broken: tuple[int, CompiledCall, str | None, str] | None = None
+        self._in_block: CompiledCall | None = None
+        self._block_open = False
+
+    @property
+    def open_call(self) -> bool:
+        """Whether the text so far ends inside a call."""
+        return self._state in ("call", "broken")
+
+    def _begin(self, forms: list[CompiledCall], start: int) -> None:
+        self._open = _Open(start, start, list(forms), Progress(tools=self._tools))
+        self._state = "call"
+
+    def _call(self, final: bool) -> bool:
+        """Read the open call with the first of its forms that fits."""
+        opened = self._open
+        assert opened is not None
+        text = self._text
+        while opened.forms:
+            form = opened.forms[0]
+            try:
+                entered = self._enter(form, text, opened.start, final)
+                if entered is not None:
+                    found = read_call(form, text, entered, final, opened.progress)
+                    if found is not None:
+                        self._take(opened, found)
+                        return True
+                if not final:
+                    self._show(opened)
+                    return False
+                self._cut_off(opened)
+                return self._state != "call"
+            except Invalid as error:
+                if opened.refusal is None:
+                    opened.refusal = str(error), opened.progress.name, form
+                opened.forms.pop(0)
+                opened.progress = Progress(tools=self._tools)
+        assert opened.refusal is not None  # there was a form, and it did not fit
+        problem, label, first = opened.refusal
+        self._open = None
+        self._broken = (opened.start, first, label, problem)
+        self._pos = opened.start
+        self._state = "broken"
+        return True
+
+    def _enter(self, form: CompiledCall, text: str, start: int, final: bool) -> int | None:
+        """Step over the openers at `start`; None for more text."""
+        pos: int | None = start
+        blocks = form.block_opener
+        if blocks.parts and text.startswith(blocks.core, start):
+            self._block_open = True
+            for part in blocks.parts:
+                pos = step(text, pos, part, final) if pos is not None and pos >= 0 else pos
+            if pos is None:
+                return None
+            if pos < 0:
+                raise Invalid("the opening marker of the calls is not whole")
+        assert pos is not None
+        parts = form.opener.parts
+        if pos == start and parts and parts[-1] in form.triggers[1:]:
+            # The opener may begin with its last line.
+            parts = parts[-1:] if text.startswith(parts[-1], pos) else parts
+        for part in parts:
+            following = step(text, pos, part, final)
+            if following is None:
+                return None
+            if following < 0:
+                if final and skip_white(text, pos) >= len(text):
+                    return None
+                raise Invalid("no call follows the opening marker")
+            pos = following
+        return pos
+
+    def _take(self, opened: _Open, found: Found) -> None:
+        text = self._text
+        raw = self._compiled.plain(text[opened.start : found.end])
+        self._open = None
+        self._pos = found.end
+        for number, call in enumerate(found.calls):
+            call.raw = raw
+            self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
+        self.pieces.append(Piece("call", raw))
+        self._in_block = found.calls[-1].form
+        self._state = "between"
+
+    def _show(self, opened: _Open) -> None:
+        """Show as much of a growing call's arguments as is certain."""
+        progress = opened.progress
+        if progress.name is None or progress.value is None:
+            return
+        index = len(self.calls)
+        if not opened.shown:
+            opened.shown = True
+            self._events.append(Event("call", self._compiled.plain(progress.name), index))
+        progress.value.advance(self._text)
+        size = progress.value.pos
+        if size > progress.shown:
+            text = self._compiled.plain(self._text[progress.shown : size])
+            self._events.append(Event("arguments", text, index))
+            progress.emitted += len(text)
+            progress.shown = size
+
+    def _cut_off(self, opened: _Open) -> None:
+        """The text ends inside a call. Where it holds an end token, the turn ended there."""
+        text = self._text
+        stop = self._compiled.stop
+        found = stop.search(text, opened.start) if stop is not None else None
+        end = found.start() if found else len(text)
+        raw = self._compiled.plain(text[opened.start : end])
+        name = name_of(opened.forms[0], opened.progress.name, raw)
+        self._in_block = opened.forms[0]
+        self._open = None
+        self._add(Call(name=name, status="incomplete", problem="the call is cut off", raw=raw))
+        self._piece("call", text[opened.start : end])
+        self._pos = end
+        self._state = "between"
+        if found:
+            self._finish(found.end())
+
+    def _broken_call(self, final: bool) -> bool:
+        """A marker without a call: its text up to the closer, the next opener or the end."""
+        assert self._broken is not None
+        start, form, name, problem = self._broken
+        text = self._text
+        skip = max((len(item) for item in form.triggers if text.startswith(item, start)), default=0)
+        if form.block_opener.parts and text.startswith(form.block_opener.core, start):
+            at = skip_white(text, start + skip)
+            if form.opener.core and text.startswith(form.opener.core, at):
+                skip = at + len(form.opener.core) - start
+        found = form.stop.search(text, start + skip) if form.stop is not None else None
+        if found is None and not final:
+            return False
+        closers = {*form.closer.parts[-1:], *form.block_closer.parts[-1:]}
+        end = len(text)
+        if found is not None:
+            end = found.end() if found.group() in closers else found.start()
+        self._broken = None
+        raw = self._compiled.plain(text[start:end])
+        name = name_of(form, name, raw)
+        self._add(Call(name=name, status="malformed", problem=problem, raw=raw, form=form))
+        self._piece("call", text[start:end])
+        self._pos = end
+        self._in_block = form
+        self._state = "between"
+        return True
+
+    def _between(self, final: bool) -> bool:
+        """After a call: the next one, the block's closer (once or more), or content."""
+        form = self._in_block
+        assert form is not None
+        text = self._text
+        at = skip_white(text, self._pos)
+        if at >= len(text):
+            if final:
+                self._state = "content"
+                return True
+            return False
+        for part in (*form.block_closer.parts, form.separator):
+            if not part:
+                continue
+            if text.startswith(part, at):
+                end = at + len(part)
+                if part == form.separator and not self._another(form, end):
+                    following = skip_white(text, end)
+                    if following >= len(text) and not final:
+                        return False
+                    continue
+                self._drop_gap()
+                self._piece("format", text[self._pos : end])
+                self._pos = end
+                self._block_open = self._block_open and part == form.separator
+                return True
+            if not final and part.startswith(text[at:]):
+                return False
+        for opener in form.triggers:
+            if text.startswith(opener, at):
+                self._drop_gap()
+                self._piece("format", text[self._pos : at])
+                self._pos = at
+                self._begin(self._compiled.triggers[opener], at)
+                return True
+            if not final and opener.startswith(text[at:]):
+                return False
+        if (
+            self._block_open
+            and not form.opener.parts
+            and _CALL_START[form.form.style].match(text, at)
+        ):
+            # Calls without an opener of their own follow each other in one block.
+            self._drop_gap()
+            self._piece("format", text[self._pos : at])
+            self._pos = at
+            self._begin([form], at)
+            return True
+        self._block_open = False
+        self._state = "content"
+        return True
+
+    def _another(self, form: CompiledCall, pos: int) -> bool:
+        at = skip_white(self._text, pos)
+        rest = self._text[at:]
+        if self._block_open and not form.opener.parts:
+            return _CALL_START[form.form.style].match(rest) is not None
+        return any(rest.startswith(opener) for opener in form.triggers)
+
+    def _bare(self, final: bool) -> bool:
+        """Content that may be nothing but calls without markers: known only at its end."""
+        compiled = self._compiled
+        text = self._text
+        read = read_bare(compiled, text, self._pos, final)
+        if read is None:
+            return False
+        calls, end = read
+        if not calls:
+            self._state = "content"
+            return True
+        start = skip_white(text, self._pos)
+        self._piece("format", text[self._pos : start])
+        for call in calls:
+            self._add(call)
+        self._piece("call", text[start:end])
+        self._pos = end
+        self._in_block = calls[-1].form
+        stop = compiled.stop.match(text, skip_white(text, end)) if compiled.stop else None
+        self._state = "content"
+        if stop:
+            self._piece("format", text[end : stop.start()])
+            self._pos = stop.start()
+        return True
+
+
+_CALL_START = {
+    "json": re.compile(r"\{"),
+    "pythonic": re.compile(r"[^\W\d]"),
+    "named": re.compile(r"(?!)"),
+    "params": re.compile(r"(?!)"),
+}
+"""How a call without an opener begins inside a block."""
