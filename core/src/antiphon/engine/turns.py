@@ -13,12 +13,12 @@ own strings the texts contain), those nearby in order. Places are kept as distan
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
+from antiphon.engine.markers import MARKER, boundaries, closes_block, common_length, without_openers
 from antiphon.engine.provenance import SpanTuple, traced_whole
 from antiphon.engine.shapes import shape_of
 from antiphon.errors import RenderError
@@ -33,8 +33,6 @@ HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})
 # Fields of a call that templates print again with the call's result; only the first time they are the turn's.
 QUOTED_FIELDS = frozenset({"name", "id"})
 
-# A control token as it looks, for cutting between two of them where there is no tokenizer to ask.
-_MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
 _PLACES_KEPT = 16384
 _NEAR = 4  # messages before a turn whose order counts for its place
 
@@ -253,14 +251,14 @@ class _Finder:
         if found >= 0:
             return extent.before + found + len(header)
         if not header and extent.shown and prompt is not None:
-            return extent.before + _common(prompt, gap)
+            return extent.before + common_length(prompt, gap)
         # With thinking off the prompt may end with a block of which the history shows the end alone.
-        for closed in _without_openers(header):
+        for closed in without_openers(header):
             found = gap.rfind(closed)
             if found >= 0:
                 return extent.before + found + len(closed)
         # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
-        for cut in reversed(_boundaries(header)):
+        for cut in reversed(boundaries(header)):
             found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
             if found >= 0:
                 rest = gap[found + cut :]
@@ -302,7 +300,7 @@ class _Finder:
         for count in (index, *users, index + 1, len(messages)):
             with_, without = self.prefix(count, True), self.prefix(count, False)
             if count and with_ is not None and without is not None:
-                added = with_[0][_common(without[0], with_[0]) :]
+                added = with_[0][common_length(without[0], with_[0]) :]
                 if added or count == index:
                     return added
         return None
@@ -318,7 +316,7 @@ class _Finder:
             found = text.find(usual, anchor, after) if usual else -1
             return (found + len(usual), True) if found >= 0 else (anchor, False)
         rest = text[anchor:after]
-        size = len(tail) if rest.startswith(tail) else _common(tail, rest)
+        size = len(tail) if rest.startswith(tail) else common_length(tail, rest)
         end = anchor + len(tail[:size].rstrip())
         end = self._cut_at_special(text, anchor, end)
         if end > anchor and self._closes(text[anchor:end]):
@@ -339,7 +337,7 @@ class _Finder:
         It stands behind the turn in the text and before a generation prompt alike, and behind the first text of the
         conversation too: what opens a header does not stand behind each kind of message.
         """
-        marker = _MARKER.match(text, end)
+        marker = MARKER.match(text, end)
         prompted, prompt = self.prefix(index + 1, True), self.prefix(index, True)
         if marker is None or prompted is None or prompt is None or not prompt[1]:
             return ""
@@ -347,7 +345,7 @@ class _Finder:
         stands = prompted[0].startswith(text[: marker.end()]) and prompt[0].startswith(
             token, first_text
         )
-        opening = _MARKER.findall(prompt[0], last_text)[-1:]
+        opening = MARKER.findall(prompt[0], last_text)[-1:]
         return token if stands and opening != [token] else ""
 
     def _tail(
@@ -368,7 +366,7 @@ class _Finder:
             return None
         prompted = self.prefix(index + 1, True)
         if prompted is not None:
-            common = _common(prefix, prompted[0])
+            common = common_length(prefix, prompted[0])
             if prefix[place:common].strip():
                 tail = prefix[place:common]
                 return self._without_prompt(tail) if prompted[0] == prefix else tail
@@ -386,9 +384,9 @@ class _Finder:
                 size < min(len(tail), len(nothing[0])) and tail[-1 - size] == nothing[0][-1 - size]
             ):
                 size += 1
-            cuts = [cut for cut in (0, *_boundaries(tail)) if cut >= len(tail) - size]
+            cuts = [cut for cut in (0, *boundaries(tail)) if cut >= len(tail) - size]
             return tail[: cuts[0]] if tail[len(tail) - size :].strip() else tail
-        markers = [marker for marker in _MARKER.finditer(tail) if not _closes_block(marker.group())]
+        markers = [marker for marker in MARKER.finditer(tail) if not closes_block(marker.group())]
         return tail[: markers[0].end()] if len(markers) > 1 else tail
 
     def _cut_at_special(self, text: str, anchor: int, end: int) -> int:
@@ -406,8 +404,8 @@ class _Finder:
         usual = _usual_end(self.source.template, self.source)
         if usual and tail.endswith(usual):
             return True
-        markers = _MARKER.findall(tail)
-        return bool(markers) and tail.endswith(markers[-1]) and not _closes_block(markers[-1])
+        markers = MARKER.findall(tail)
+        return bool(markers) and tail.endswith(markers[-1]) and not closes_block(markers[-1])
 
 
 def _usual_end(template: str, source: Source) -> str:
@@ -433,71 +431,11 @@ def _usual_end(template: str, source: Source) -> str:
                 continue
             last = max((s[1] for s in spans if s[2][0] == 1), default=-1)
             if last >= 0:
-                end = (text[last : _common(text, prompted)].strip() or text[last:]).strip()
+                end = (text[last : common_length(text, prompted)].strip() or text[last:]).strip()
                 break
         kept = _Place(0, 0, False, reason=end)
         _places.put(key, kept)
     return kept.reason
-
-
-def _closes_block(marker: str) -> bool:
-    """Whether a marker looks like the end of a block inside a turn: ``</tool_call>``, ``<|tool_call_end|>``."""
-    if marker == "</s>":
-        return False
-    name = marker.lower()
-    return (
-        name.startswith("</")
-        or ("call" in name and "end" in name)
-        or name.endswith(("_end|>", "▁end｜>"))
-    )
-
-
-def _common(one: str, other: str) -> int:
-    """Return the length of the common start of two texts, not ending inside a marker."""
-    size = min(len(one), len(other))
-    if one[:size] != other[:size]:
-        low, high = 0, size
-        while low < high:
-            middle = (low + high + 1) // 2
-            if one[:middle] == other[:middle]:
-                low = middle
-            else:
-                high = middle - 1
-        size = low
-    window = max(0, size - 64)
-    for text in (one, other):
-        for marker in _MARKER.finditer(text, window, min(len(text), size + 64)):
-            if marker.start() < size < marker.end():
-                size = marker.start()
-    return size
-
-
-def _closed_blocks(header: str) -> list[tuple[int, int]]:
-    """Return where the blocks are that a generation prompt opens and closes: start, start of the closing marker."""
-    blocks = []
-    for marker in _MARKER.finditer(header):
-        close = header.find(f"</{marker.group()[1:]}", marker.end())
-        if close >= 0:
-            blocks.append((marker.start(), close))
-    return blocks
-
-
-def _without_openers(header: str) -> list[str]:
-    """Return a generation prompt with a closed block cut down to its end, for each such block."""
-    return [header[:start] + header[close:] for start, close in _closed_blocks(header)]
-
-
-def _boundaries(header: str) -> list[int]:
-    """Return where a generation prompt may be cut: after markers and line breaks, but not inside a closed block.
-
-    With thinking off a prompt ends with an empty block; a turn that has a block of its own shares no part of it.
-    """
-    cuts = {i + 1 for i, c in enumerate(header) if c == "\n"} | {len(header)}
-    cuts |= {marker.end() for marker in _MARKER.finditer(header)}
-    blocks = _closed_blocks(header)
-    return sorted(
-        cut for cut in cuts if not any(start < cut <= close + 1 for start, close in blocks)
-    )
 
 
 # What a place depends on
