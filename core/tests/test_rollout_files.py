@@ -36,7 +36,15 @@ def record(name: str) -> dict[str, Any]:
         "log_probs": [None, -0.5, -0.25],
         "reward": 1.0,
         "turns": [
-            {"start": 1, "end": 3, "segment": 0, "finish": "end", "reward": 1.0, "info": "{}"}
+            {
+                "start": 1,
+                "end": 3,
+                "segment": 0,
+                "finish": "end",
+                "versions": "[[0, null]]",
+                "reward": 1.0,
+                "info": "{}",
+            }
         ],
         "terminated": True,
         "truncated": False,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 FinishReason = Literal["end", "stop", "length"]
+WeightVersion = int | str
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class Generation:
             none were asked for.
         prompt_log_probs: Per prompt a float32 tensor ``[len(prompt)]``, the first NaN; None where
             not asked for.
-        weight_version: Which weights sampled this.
+        weight_version: Which weights sampled this; where several did, the last.
+        versions: Where weights may change while answers are sampled: per row pairs of a place and
+            the version that sampled the ids from there on. None: all of it is ``weight_version``.
     """
 
     ids: list[list[int]]
@@ -112,7 +115,8 @@ class Generation:
     stopped_by: list[int | str | None] = field(default_factory=list)
     top: list[tuple[torch.Tensor, torch.Tensor]] | None = None
     prompt_log_probs: list[torch.Tensor] | None = None
-    weight_version: int | str | None = None
+    weight_version: WeightVersion | None = None
+    versions: list[list[tuple[int, WeightVersion | None]]] | None = None
 
     def __post_init__(self) -> None:
         """Fill what was left out and check the lengths."""
@@ -129,6 +133,10 @@ class Generation:
         """Return the number of rows."""
         return len(self.ids)
 
+    def versions_of(self, row: int) -> list[tuple[int, WeightVersion | None]]:
+        """Return pairs of a place in the row and the weights that sampled the ids from there on."""
+        return [(0, self.weight_version)] if self.versions is None else self.versions[row]
+
     def take(self, start: int, stop: int, samples: int = 1) -> Generation:
         """Return what answers the prompts ``start`` to ``stop``, of which each has ``samples``
         rows.
@@ -143,11 +151,16 @@ class Generation:
             None if self.top is None else self.top[rows],
             None if self.prompt_log_probs is None else self.prompt_log_probs[start:stop],
             self.weight_version,
+            None if self.versions is None else self.versions[rows],
         )
 
     @staticmethod
     def cat(parts: Sequence[Generation]) -> Generation:
         """Join generations in order."""
+        several = any(
+            part.versions is not None or part.weight_version != parts[0].weight_version
+            for part in parts
+        )
         return Generation(
             [x for part in parts for x in part.ids],
             [x for part in parts for x in part.log_probs],
@@ -159,6 +172,9 @@ class Generation:
             if parts[0].prompt_log_probs is None
             else [x for part in parts for x in part.prompt_log_probs or ()],
             parts[-1].weight_version,
+            [part.versions_of(row) for part in parts for row in range(len(part))]
+            if several
+            else None,
         )
 
 
@@ -248,6 +264,27 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Free what the backend holds; it can't be used afterwards."""
+
+
+@runtime_checkable
+class AsyncBackend(Protocol):
+    """What a backend has besides, if answers need not wait for each other: calls under way at the
+    same time share the model, and each returns as soon as its own rows are done. Cancelling the
+    awaiting task gives its rows up. A `Batcher` makes one of any backend.
+    """
+
+    async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
+        """Await what `Backend.generate` returns."""
+
+    async def score_async(
+        self,
+        batch: TokenBatch,
+        *,
+        starts: Sequence[int] | None = None,
+        temperature: float = 1.0,
+        entropy: bool = False,
+    ) -> Scores:
+        """Await what `Backend.score` returns, without gradients."""
 
 
 def is_backend(value: Any) -> bool:

@@ -263,6 +263,7 @@ def _schema(pa: Any) -> Any:
             ("end", pa.int32()),
             ("segment", pa.int32()),
             ("finish", pa.string()),
+            ("versions", pa.string()),
             ("reward", pa.float64()),
             ("info", pa.string()),
         ]

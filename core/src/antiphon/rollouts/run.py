@@ -8,14 +8,14 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from antiphon.envs.problems import read_problems
 from antiphon.envs.tasks import Task, WordProblems
-from antiphon.errors import InvalidData, InvalidParameter, OutputError, PluginError
+from antiphon.errors import BackendError, InvalidData, InvalidParameter, OutputError, PluginError
 from antiphon.generation.sampling import SamplingParams
 from antiphon.rollouts.files import (
     PartFile,
@@ -156,30 +156,45 @@ def _sample(
     echo: Callable[[str], None],
 ) -> bool:
     """Sample what is missing into the part file; returns whether the user interrupted it."""
-    from antiphon.rollouts.sampling_loop import roll_out
-
     done = {record["conversation"] for record in part.records}
     if done:
         echo(f"Resuming: {len(done)} of {total} conversations are there already.")
     with _stoppable(), _Progress(total, len(done)) as progress:
+        rolling = _rolling(
+            backend,
+            (task, rows, backend, settings),
+            {"prompter": prompter, "done": done, "on_tokens": progress.tokens},
+        )
         try:
-            for finished in roll_out(
-                task,
-                rows,
-                backend,
-                settings,
-                prompter=prompter,
-                done=done,
-                on_tokens=progress.tokens,
-            ):
-                for trajectory in finished:
-                    # All segments of a conversation are one line: it is there or it is not.
-                    part.append_conversation(trajectory.records())
-                progress.finished(finished)
+            with contextlib.closing(rolling):
+                for finished in rolling:
+                    for trajectory in finished:
+                        # All segments of a conversation are one line: it is there or it is not.
+                        part.append_conversation(trajectory.records())
+                    progress.finished(finished)
         except KeyboardInterrupt:
             part.reload()
             return True
+        except BackendError as error:
+            kept = len({record["conversation"] for record in part.records})
+            raise BackendError(
+                f"{error} The {kept} conversations that had ended are safe in {part.path}; go on "
+                "with --resume."
+            ) from error
     return False
+
+
+def _rolling(
+    backend: Backend, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> Generator[list[Trajectory], None, None]:
+    """Begin in the way that suits the backend: continuously, or in rounds."""
+    from antiphon.generation.backends import AsyncBackend
+    from antiphon.rollouts.async_loop import iterate, roll_out_async
+    from antiphon.rollouts.sampling_loop import roll_out
+
+    if isinstance(backend, AsyncBackend):
+        return iterate(roll_out_async(*arguments, **keywords))
+    return roll_out(*arguments, **keywords)
 
 
 def _already_complete(

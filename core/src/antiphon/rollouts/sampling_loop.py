@@ -8,15 +8,18 @@ and its turn alone, so neither the batch nor an interruption changes it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from antiphon.engine.sampled import detach
 from antiphon.envs.conversation import Conversation, Prompter
-from antiphon.envs.tasks import Message, Task
-from antiphon.errors import AntiphonError, InvalidData
-from antiphon.generation.backends import Backend, TokenBatch
+from antiphon.envs.tasks import Message, Reply, Task
+from antiphon.errors import AntiphonError, BackendError, InvalidData, InvalidParameter
+from antiphon.generation.backends import Backend, Generation, Scores, TokenBatch, WeightVersion
 from antiphon.generation.sampling import SamplingParams
+from antiphon.plugins.events import trajectory_finished, turns_sampled
 
 
 @dataclass(frozen=True)
@@ -25,25 +28,32 @@ class RolloutSettings:
 
     Attributes:
         samples: Conversations per problem.
-        batch_size: How many conversations are sampled together.
+        batch_size: How many conversations are sampled together, or are under way at once.
         seed: Together with problem, sample and turn it settles what is sampled.
         params: How to sample; one answer at a time.
+        timeout: Seconds that one answer may take, None for ever; held by `roll_out_async` alone,
+            where answers don't wait for each other.
     """
 
     samples: int = 4
     batch_size: int = 32
     seed: int = 0
     params: SamplingParams = field(default_factory=lambda: SamplingParams(max_new_tokens=96))
+    timeout: float | None = None
 
 
 @dataclass
 class SampledTurn:
-    """One assistant message: where its ids stand in its segment, and what it is worth."""
+    """One assistant message: where its ids stand in its segment, and what it is worth.
+
+    ``versions`` are the weights that sampled it, see `Generation.versions`.
+    """
 
     segment: int
     start: int
     end: int
     finish: str
+    versions: Sequence[tuple[int, WeightVersion | None]] = ()
     reward: float = 0.0
     info: Mapping[str, float | bool] = field(default_factory=dict)
 
@@ -92,12 +102,19 @@ class Trajectory:
         """Whether it has ended."""
         return self.terminated or self.truncated
 
-    def take_turn(self, ids: list[int], log_probs: list[float], finish: str) -> None:
+    def take_turn(
+        self,
+        ids: list[int],
+        log_probs: list[float],
+        finish: str,
+        versions: Sequence[tuple[int, WeightVersion | None]] = (),
+    ) -> None:
         """Put down what the model sampled after the prompt."""
         segment = self.segments[-1]
         start = len(segment.ids)
         segment.extend(ids, log_probs)
-        self.turns.append(SampledTurn(len(self.segments) - 1, start, len(segment.ids), finish))
+        number, end = len(self.segments) - 1, len(segment.ids)
+        self.turns.append(SampledTurn(number, start, end, finish, versions))
 
     def take_prompt(self, conversation: Conversation) -> None:
         """Go on with the next prompt; where it does not start with all before it, a segment ends."""
@@ -118,13 +135,17 @@ class Trajectory:
 
     def records(self) -> list[dict[str, Any]]:
         """Return one record per segment, as the files of a rollout hold them."""
-        messages = [
-            {key: value for key, value in message.items() if key not in ("token_ids", "log_probs")}
-            for message in self.conversation.messages
-        ]
+        messages = [detach(message) for message in self.conversation.messages]
         import json
 
-        turns = [{**vars(turn), "info": json.dumps(turn.info)} for turn in self.turns]
+        turns = [
+            {
+                **vars(turn),
+                "versions": json.dumps(turn.versions),
+                "info": json.dumps(turn.info),
+            }
+            for turn in self.turns
+        ]
         return [
             {
                 "conversation": self.name,
@@ -160,7 +181,7 @@ def roll_out(
     prompter: Prompter,
     done: Iterable[str] = (),
     on_tokens: Callable[[int], None] | None = None,
-) -> Iterator[list[Trajectory]]:
+) -> Generator[list[Trajectory], None, None]:
     """Sample conversations; yields the finished ones after each step.
 
     Args:
@@ -176,7 +197,7 @@ def roll_out(
         InvalidData: The template refuses a problem, or it does not fit into the context; the row is
             named. All problems are looked at before anything is sampled.
     """
-    waiting = _start(task, rows, backend, settings, prompter, set(done))
+    waiting = begin_all(task, rows, backend, settings, prompter, set(done))
     active: list[Trajectory] = []
     while True:
         active += [
@@ -184,19 +205,32 @@ def roll_out(
         ]
         if not active:
             return
-        sampled = _sample(active, backend, settings, prompter)
+        batch = to_sample(active, settings)
+        generation = backend.generate(batch, settings.params)
+        take_answers(active, generation, prompter)
+        turns_sampled(backend.name, batch, generation, active)
         if on_tokens is not None:
-            on_tokens(sampled)
+            on_tokens(sum(map(len, generation.ids)))
         for trajectory in active:
-            _respond(trajectory, task, rows[trajectory.problem], backend, settings, prompter)
+            reply = ask(trajectory, task, rows[trajectory.problem])
+            if inspect.isawaitable(reply):
+                raise InvalidParameter(
+                    f"{type(task).__name__}.respond is asynchronous; roll it out with a backend that "
+                    "is, or make it an ordinary method."
+                )
+            take_reply(trajectory, reply, backend, settings, prompter)
         finished = [trajectory for trajectory in active if trajectory.done]
         active = [trajectory for trajectory in active if not trajectory.done]
         if finished:
-            _score(finished, backend, settings)
+            batch, starts = to_score(finished)
+            temperature = settings.params.log_prob_temperature
+            take_scores(finished, backend.score(batch, starts=starts, temperature=temperature))
+            for trajectory in finished:
+                trajectory_finished(trajectory)
             yield finished
 
 
-def _start(
+def begin_all(
     task: Task,
     rows: Sequence[Mapping[str, Any]],
     backend: Backend,
@@ -204,6 +238,11 @@ def _start(
     prompter: Prompter,
     done: set[str],
 ) -> Iterator[Trajectory]:
+    """Render all problems, and return what is to be sampled, in order.
+
+    Raises:
+        InvalidData: A problem can't be rendered or is too long; the row is named.
+    """
     conversations = []
     for problem, row in enumerate(rows):
         try:
@@ -237,35 +276,45 @@ def _fits(conversation: Conversation, backend: Backend, settings: RolloutSetting
     return backend.max_context is None or length <= backend.max_context
 
 
-def _sample(
-    active: Sequence[Trajectory], backend: Backend, settings: RolloutSettings, prompter: Prompter
-) -> int:
-    batch = TokenBatch(
+def to_sample(active: Sequence[Trajectory], settings: RolloutSettings) -> TokenBatch:
+    """Return the prompts of the next turns; each row's seed is its own."""
+    return TokenBatch(
         rows=[list(t.conversation.prompt.input_ids) for t in active],
         seeds=[_seed(settings.seed, t.problem, t.sample, len(t.turns)) for t in active],
         groups=[t.problem for t in active],
     )
-    generation = backend.generate(batch, settings.params)
-    for trajectory, ids, log_probs, finish in zip(
-        active, generation.ids, generation.log_probs, generation.finish, strict=True
-    ):
-        trajectory.take_turn(list(ids), log_probs.tolist(), finish)
-        trajectory.conversation = prompter.answered(
-            trajectory.conversation, list(ids), log_probs.tolist()
+
+
+def take_answers(active: Sequence[Trajectory], generation: Generation, prompter: Prompter) -> None:
+    """Put down what was sampled for each."""
+    if len(generation) != len(active):
+        raise BackendError(
+            f"The backend returned {len(generation)} answers for {len(active)} conversations."
         )
-    return sum(map(len, generation.ids))
+    for row, trajectory in enumerate(active):
+        ids, log_probs = list(generation.ids[row]), generation.log_probs[row].tolist()
+        trajectory.take_turn(ids, log_probs, generation.finish[row], generation.versions_of(row))
+        trajectory.conversation = prompter.answered(trajectory.conversation, ids, log_probs)
 
 
-def _respond(
+def ask(trajectory: Trajectory, task: Task, row: Mapping[str, Any]) -> Reply | Awaitable[Reply]:
+    """Return what the other side makes of the last answer."""
+    messages: Sequence[Message] = trajectory.conversation.messages
+    return task.respond(messages, row, len(trajectory.turns))
+
+
+def take_reply(
     trajectory: Trajectory,
-    task: Task,
-    row: Mapping[str, Any],
+    reply: Reply,
     backend: Backend,
     settings: RolloutSettings,
     prompter: Prompter,
 ) -> None:
-    messages: Sequence[Message] = trajectory.conversation.messages
-    reply = task.respond(messages, row, len(trajectory.turns))
+    """Put down what an answer was worth, and make the next prompt unless this was the last.
+
+    Raises:
+        InvalidData: The template refuses the reply; the conversation is named.
+    """
     turn = trajectory.turns[-1]
     turn.reward, turn.info = float(reply.reward), dict(reply.info)
     trajectory.terminated = reply.terminated
@@ -285,21 +334,25 @@ def _respond(
     trajectory.take_prompt(following)
 
 
-def _score(finished: Sequence[Trajectory], backend: Backend, settings: RolloutSettings) -> None:
-    """Score the sampled ids again, and note how far that is from what the sampler said."""
-    segments = [(t, segment) for t in finished for segment in t.segments if any(segment.sampled)]
-    starts = [segment.sampled.index(True) for _, segment in segments]
-    scores = backend.score(
-        TokenBatch([segment.ids for _, segment in segments]),
-        starts=starts,
-        temperature=settings.params.log_prob_temperature,
-    )
-    for (trajectory, segment), start, scored in zip(
-        segments, starts, scores.log_probs, strict=True
-    ):
+def to_score(finished: Sequence[Trajectory]) -> tuple[TokenBatch, list[int]]:
+    """Return the sequences that hold sampled ids, and where in each the first of them stands."""
+    segments = [segment for _, segment in _sampled_segments(finished)]
+    batch = TokenBatch([segment.ids for segment in segments])
+    return batch, [segment.sampled.index(True) for segment in segments]
+
+
+def take_scores(finished: Sequence[Trajectory], scores: Scores) -> None:
+    """Note how far the scores of what `to_score` returned are from what the sampler said."""
+    segments = _sampled_segments(finished)
+    for (trajectory, segment), scored in zip(segments, scores.log_probs, strict=True):
+        start = segment.sampled.index(True)
         for sampled, again in zip(segment.log_probs[start:], scored.tolist(), strict=True):
             if sampled is not None:
                 trajectory.difference = max(trajectory.difference, abs(sampled - again))
+
+
+def _sampled_segments(finished: Sequence[Trajectory]) -> list[tuple[Trajectory, Segment]]:
+    return [(t, segment) for t in finished for segment in t.segments if any(segment.sampled)]
 
 
 def _seed(*numbers: int) -> int:
