@@ -24,8 +24,8 @@ CHATML = ModelFamily(
 CHATML_BOS = ModelFamily(
     name="chatml-bos",
     line="chatml",
-    # No grammar is declared: which token begins the text is the tokenizer's.
     template="antiphon:templates/chatml-bos.jinja",
+    grammar="antiphon.chatml_grammar:CHATML_BOS",
     digests=("a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",),
     end_tokens=("<|im_end|>",),
     variant_of="chatml",
