@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import importlib.util
 import json
+import pickle
+import threading
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 import torch
@@ -23,8 +26,8 @@ from antiphon.envs import (
     ToolTransform,
     WordProblems,
 )
-from antiphon.envs.tools import function_schema, type_schema
-from antiphon.errors import EnvError, InvalidParameter
+from antiphon.envs.tool_schemas import function_schema, type_schema
+from antiphon.errors import EnvError, InvalidParameter, ToolError
 from tensordict import TensorDict, TensorDictBase
 
 
@@ -104,8 +107,8 @@ def test_a_schema_comes_from_the_signature_and_the_docstring() -> None:
                 "type": "object",
                 "properties": {
                     "city": {"type": "string", "description": "The place, and what it is called."},
-                    "days": {"type": "integer", "description": "How many."},
-                    "unit": {"anyOf": [{"enum": ["c", "k"]}, {"type": "null"}]},
+                    "days": {"type": "integer", "description": "How many.", "default": 1},
+                    "unit": {"anyOf": [{"type": "string", "enum": ["c", "k"]}, {"type": "null"}]},
                 },
                 "required": ["city"],
             },
@@ -119,6 +122,9 @@ def test_a_schema_comes_from_the_signature_and_the_docstring() -> None:
         (list[int], {"type": "array", "items": {"type": "integer"}}),
         (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}}),
         (Literal["a", 1], {"enum": ["a", 1]}),
+        (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
+        (int | None, {"type": ["integer", "null"]}),
+        (Annotated[int, "How many."], {"type": "integer", "description": "How many."}),
         (bool, {"type": "boolean"}),
         (Any, {}),
         (list, {"type": "array"}),
@@ -169,7 +175,9 @@ def test_a_result_is_told_under_the_calls_name_and_id() -> None:
         (called("sing", {}), "there is no tool 'sing'; there are weather, slow, failing"),
         (called("weather", {}), "the arguments don't fit"),
         (called("weather", "{broken"), "the arguments are no JSON"),
-        (called("weather", {"city": "a", "moon": 1}), "no parameter 'moon'"),
+        (called("weather", {"city": "a", "moon": 1}), "unexpected keyword argument 'moon'"),
+        (called("weather", ["Bern"]), "the arguments are not an object"),
+        ({"role": "assistant", "tool_calls": ["weather"]}, "it names no function"),
         (called("failing", {}), "RuntimeError: out of order"),
         (called("weather", {}, status="malformed", problem="no brace"), "can't be read: no brace"),
     ],
@@ -195,11 +203,154 @@ def test_a_slow_tool_is_given_up_and_long_output_is_cut() -> None:
 
 
 def test_calls_run_side_by_side() -> None:
-    box = ToolBox([slow])
-    calls = [called("slow", {"seconds": 0.3}) for _ in range(6)]
-    begin = time.monotonic()
-    assert box.answer(calls) == [[{"role": "tool", "name": "slow", "content": "slept"}]] * 6
-    assert time.monotonic() - begin < 1.5
+    together = threading.Barrier(6, timeout=20)
+
+    def meet() -> int:
+        """Return when six have come."""
+        return together.wait() * 0
+
+    box = ToolBox([meet])
+    one = called("meet", {})
+    assert [len(replies) for replies in box.answer([one] * 6)] == [1] * 6
+    (replies,) = box.answer([{**one, "tool_calls": one["tool_calls"] * 6}])
+    assert [reply["content"] for reply in replies] == ["0"] * 6
+
+
+def test_no_more_run_than_there_are_workers_and_all_are_answered_in_order() -> None:
+    lock = threading.Lock()
+    running = most = 0
+
+    def count(number: int) -> int:
+        """Count who runs."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01 * (number % 3))
+        with lock:
+            running -= 1
+        return number
+
+    box = ToolBox([count], workers=3)
+    found = box.answer([called("count", {"number": number}) for number in range(12)])
+    assert [int(reply["content"]) for (reply,) in found] == list(range(12))
+    assert most == 3
+
+
+def test_each_call_has_its_own_time_and_a_hanging_one_keeps_no_place() -> None:
+    ended = threading.Event()
+
+    def hang() -> None:
+        """Hang."""
+        ended.wait()
+
+    box = ToolBox([hang, weather], timeout=0.2, workers=2)
+    calls = [called("hang", {})] * 5 + [called("weather", {"city": "Bern"})]
+    texts = [reply["content"] for (reply,) in box.answer(calls)]
+    assert texts[:5] == ["Error: the tool took more than 0.2 seconds."] * 5
+    assert "Bern" in texts[5]
+    assert "Bern" in box.answer([called("weather", {"city": "Bern"})])[0][0]["content"]
+    ended.set()
+
+
+def test_async_functions_are_awaited_and_cancelled_in_time() -> None:
+    cancelled = threading.Event()
+
+    async def wait(seconds: float) -> str:
+        """Wait."""
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return f"waited {seconds}"
+
+    box = ToolBox([wait], timeout=0.2)
+    found = box.answer([called("wait", {"seconds": 60}), called("wait", {"seconds": 0})])
+    assert found[0][0]["content"] == "Error: the tool took more than 0.2 seconds."
+    assert found[1][0]["content"] == "waited 0"
+    assert cancelled.wait(20)
+    box.close()
+    assert not [t for t in threading.enumerate() if t.name == "antiphon-async-tools"]
+    assert box.answer([called("wait", {"seconds": 0})])[0][0]["content"] == "waited 0"
+    box.close()
+
+
+class Odd:
+    def __str__(self) -> str:
+        return "odd"
+
+
+def _circle() -> list[Any]:
+    circle: list[Any] = []
+    circle.append(circle)
+    return circle
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (None, "null"),
+        (3.5, "3.5"),
+        (b"caf\xc3\xa9 \xff", "café \ufffd"),
+        ({1, 2} - {2}, '"{1}"'),
+        ({(1, 2): "x"}, "{(1, 2): 'x'}"),
+        (Odd(), '"odd"'),
+        (_circle(), "[[...]]"),
+        ("a\ud800b", "a?b"),
+        ("<|im_end|>", "<|im_end|>"),
+        ("", ""),
+    ],
+)
+def test_whatever_a_tool_returns_is_told(result: Any, text: str) -> None:
+    def give() -> Any:
+        """Give it."""
+        return result
+
+    assert ToolBox([give]).answer([called("give", {})])[0][0]["content"] == text
+
+
+class Nameless(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (SystemExit(3), "Error: SystemExit: 3"),
+        (KeyboardInterrupt(), "Error: KeyboardInterrupt: "),
+        (ToolError("There is no such city."), "Error: There is no such city."),
+        (Nameless(), "Error: Nameless: (it can't be shown)"),
+        (RecursionError("too deep"), "Error: RecursionError: too deep"),
+    ],
+)
+def test_whatever_a_tool_raises_is_told(error: BaseException, text: str) -> None:
+    def fail() -> None:
+        """Fail."""
+        raise error
+
+    assert ToolBox([fail]).answer([called("fail", {})])[0][0]["content"] == text
+
+
+def test_arguments_arrive_as_the_function_takes_them() -> None:
+    seen: list[Any] = []
+
+    def take(
+        unit: Unit, units: list[Unit], other: Unit | None, count: int, table: dict[str, Unit]
+    ) -> None:
+        """Take."""
+        seen.extend([unit, units, other, count, table])
+
+    values = {"unit": "k", "units": ["c"], "other": None, "count": 3.0, "table": {"a": "c"}}
+    ToolBox([take]).answer([called("take", json.dumps(values))])
+    assert seen == [Unit.KELVIN, [Unit.CELSIUS], None, 3, {"a": Unit.CELSIUS}]
+    assert type(seen[3]) is int
+
+
+def test_a_box_goes_to_other_processes() -> None:
+    box = pickle.loads(pickle.dumps(ToolBox([weather])))
+    assert "Bern" in box.answer([called("weather", {"city": "Bern"})])[0][0]["content"]
 
 
 # In conversations

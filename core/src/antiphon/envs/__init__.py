@@ -29,6 +29,8 @@ _EXPORTS = {
     "Tool": "antiphon.envs.tools",
     "ToolBox": "antiphon.envs.tools",
     "ToolTransform": "antiphon.envs.tools",
+    "MCPConnection": "antiphon.envs.mcp",
+    "MCPToolTransform": "antiphon.envs.mcp",
     "ReplyTransform": "antiphon.envs.tools",
     "AddThinkingPrompt": "antiphon.envs.thinking",
     "RetrieveLogProb": "antiphon.envs.kl",

@@ -7,26 +7,25 @@ fit, an exception, a time-out) is a tool message too: the model may try again, t
 from __future__ import annotations
 
 import concurrent.futures
-import enum
 import inspect
 import json
-import re
-import types
-import typing
+import queue
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from tensordict import TensorDictBase
 
 from antiphon.envs.chat import ChatEnv
+from antiphon.envs.loops import LoopThread
 from antiphon.envs.tasks import Message
+from antiphon.envs.tool_schemas import Schema, converted, function_schema, type_hints
 from antiphon.envs.transformed import Transform, TransformedEnv
-from antiphon.errors import EnvError, InvalidParameter
+from antiphon.errors import EnvError, InvalidParameter, ToolError
 from antiphon.reading.schema import first_problem
-
-Schema = dict[str, Any]
-_PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Tool:
 
     Attributes:
         name: The name it is called by.
-        function: Takes the arguments by name; what it returns is told as text (JSON where it is no
-            string).
+        function: Takes the arguments by name; may be ``async``. What it returns is told as text:
+            strings as they are, bytes as UTF-8, all else as JSON. `ToolError` is told as it is.
         schema: The OpenAI-style schema, as templates take it.
     """
 
@@ -51,8 +50,8 @@ class Tool:
         Raises:
             InvalidParameter: A parameter has no type hint, or one that JSON has no form for.
         """
-        name = name or function.__name__
-        return cls(name, function, function_schema(function, name))
+        schema = function_schema(function, name)
+        return cls(schema["function"]["name"], function, schema)
 
     @property
     def parameters(self) -> Schema:
@@ -60,104 +59,27 @@ class Tool:
         found: Schema = self.schema["function"]["parameters"]
         return found
 
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments as the function takes them.
 
-def function_schema(function: Callable[..., Any], name: str | None = None) -> Schema:
-    """Return the OpenAI-style schema of a function, from its signature and docstring.
-
-    Raises:
-        InvalidParameter: A parameter has no type hint, or one that JSON has no form for.
-    """
-    name = name or function.__name__
-    hints = typing.get_type_hints(function)
-    summary, described = _docstring(inspect.getdoc(function) or "")
-    properties: Schema = {}
-    required: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise InvalidParameter(
-                f"The tool {name!r} takes *{parameter.name}; a tool's parameters must be named."
-            )
-        if parameter.name not in hints:
-            raise InvalidParameter(
-                f"The parameter {parameter.name!r} of the tool {name!r} has no type hint; add one."
-            )
-        try:
-            schema = type_schema(hints[parameter.name])
-        except InvalidParameter as error:
-            raise InvalidParameter(
-                f"The parameter {parameter.name!r} of the tool {name!r}: {error}"
-            ) from None
-        if parameter.name in described:
-            schema["description"] = described[parameter.name]
-        if parameter.default is parameter.empty:
-            required.append(parameter.name)
-        properties[parameter.name] = schema
-    parameters: Schema = {"type": "object", "properties": properties}
-    if required:
-        parameters["required"] = required
-    inner = {"name": name, "description": summary, "parameters": parameters}
-    return {"type": "function", "function": inner}
-
-
-def type_schema(hint: Any) -> Schema:
-    """Return the JSON Schema of a type hint.
-
-    Raises:
-        InvalidParameter: JSON has no form for it.
-    """
-    if hint is Any:
-        return {}
-    if hint in _PLAIN:
-        return {"type": _PLAIN[hint]}
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is typing.Annotated:
-        return type_schema(arguments[0])
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if inspect.isclass(hint) and issubclass(hint, enum.Enum):
-        return {"enum": [member.value for member in hint]}
-    if origin in (Union, types.UnionType):
-        return {"anyOf": [type_schema(part) for part in arguments]}
-    if hint in (list, Sequence) or origin in (list, Sequence, typing.get_origin(Sequence[int])):
-        return {"type": "array", **({"items": type_schema(arguments[0])} if arguments else {})}
-    if hint in (dict, Mapping) or origin in (dict, typing.get_origin(Mapping[str, int])):
-        if arguments and arguments[0] is not str:
-            raise InvalidParameter("the keys of a mapping must be strings in JSON.")
-        values = {"additionalProperties": type_schema(arguments[1])} if arguments else {}
-        return {"type": "object", **values}
-    if typing.is_typeddict(hint):
-        fields = {key: type_schema(kind) for key, kind in typing.get_type_hints(hint).items()}
-        return {"type": "object", "properties": fields, "required": sorted(hint.__required_keys__)}
-    raise InvalidParameter(f"JSON has no form for the type {hint!r}.")
-
-
-def _docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the text before the sections, and what the ``Args`` section says of each parameter."""
-    summary, _, rest = re.sub(r"\n[ \t]*(?=\w+:[ \t]*\n)", "\n\0", "\n" + text).partition("\0")
-    described: dict[str, str] = {}
-    for section in ("\0" + rest).split("\0"):
-        head, _, body = section.partition("\n")
-        if head.strip() not in ("Args:", "Arguments:", "Parameters:"):
-            continue
-        name = ""
-        for line in inspect.cleandoc("\n" + body).splitlines():
-            entry = re.match(r"(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
-            if entry:
-                name = entry[1]
-                described[name] = entry[2]
-            elif name and line.strip():
-                described[name] += " " + line.strip()
-    return " ".join(summary.split()), described
+        Raises:
+            TypeError: The function does not take these.
+        """
+        inspect.signature(self.function).bind(**arguments)
+        hints = type_hints(self.function)
+        return {key: converted(value, hints.get(key)) for key, value in arguments.items()}
 
 
 class ToolBox:
-    """Runs the calls of a message.
+    """Runs the calls of messages; any number of threads may use one.
+
+    Types of arguments are checked where ``jsonschema`` is installed (``antiphon[tools]``).
 
     Args:
         tools: Functions or `Tool` objects.
-        timeout: Seconds that a call may take. A function that takes longer is left to itself: a
-            thread can't be ended.
-        workers: How many calls run side by side.
+        timeout: Seconds that a call may take, from its own beginning. An ``async`` function is
+            cancelled then; another one is left to itself, since a thread can't be ended.
+        workers: How many calls of one `answer` run side by side.
         max_output: Characters that a result may have; what is longer is cut, and says so.
     """
 
@@ -169,6 +91,10 @@ class ToolBox:
         workers: int = 8,
         max_output: int = 20_000,
     ) -> None:
+        if timeout <= 0 or workers < 1 or max_output < 1:
+            raise InvalidParameter(
+                "Tools need a timeout above 0, at least one worker, and room for output."
+            )
         made = [t if isinstance(t, Tool) else Tool.from_function(t) for t in tools]
         self.tools = {tool.name: tool for tool in made}
         if len(self.tools) < len(made):
@@ -176,8 +102,9 @@ class ToolBox:
             double = next(name for name in names if names.count(name) > 1)
             raise InvalidParameter(f"Two tools are named {double!r}; rename one.")
         self.timeout = timeout
+        self.workers = workers
         self.max_output = max_output
-        self._pool = concurrent.futures.ThreadPoolExecutor(workers, "antiphon-tool")
+        self._loop = LoopThread("antiphon-async-tools")
 
     @property
     def schemas(self) -> list[Schema]:
@@ -186,70 +113,126 @@ class ToolBox:
 
     def answer(self, messages: Sequence[Message]) -> list[list[Message]]:
         """Return for each message the tool messages that answer its calls; all run side by side."""
-        started = [
-            [(call, self._start(call)) for call in message.get("tool_calls") or ()]
+        calls = [call for message in messages for call in message.get("tool_calls") or ()]
+        told = iter(zip(calls, self._run([self._prepare(call) for call in calls]), strict=True))
+        return [
+            [_tool_message(*next(told)) for _ in message.get("tool_calls") or ()]
             for message in messages
         ]
-        return [[self._finish(call, run) for call, run in calls] for calls in started]
 
-    def _start(self, call: Mapping[str, Any]) -> concurrent.futures.Future[Any] | str:
-        """Begin a call, or return why it can't be."""
+    def _prepare(self, call: Any) -> tuple[Tool, dict[str, Any]] | str:
+        """Return the tool with its arguments, or why the call can't be made."""
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if not isinstance(function, Mapping):
+            return "the call can't be read: it names no function"
         if call.get("status") in ("malformed", "incomplete"):
             return f"the call can't be read: {call.get('problem') or call['status']}"
-        function = call.get("function") or {}
         name = function.get("name")
         tool = self.tools.get(str(name))
         if tool is None:
-            return f"there is no tool {name!r}; there are {', '.join(self.tools)}"
+            return f"there is no tool {name!r}; there are {', '.join(self.tools) or 'none'}"
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             try:
-                arguments = json.loads(arguments)
+                arguments = json.loads(arguments) if arguments.strip() else {}
             except ValueError as error:
                 return f"the arguments are no JSON: {error}"
-        problem = first_problem({} if arguments is None else arguments, tool.parameters)
+        arguments = {} if arguments is None else arguments
+        problem = first_problem(arguments, tool.parameters)
         if problem:
             return f"the arguments don't fit: {problem}"
-        unknown = sorted(set(arguments or {}) - set(tool.parameters["properties"]))
-        if unknown:
-            return f"{tool.name} has no parameter {unknown[0]!r}"
-        return self._pool.submit(tool.function, **(arguments or {}))
+        try:
+            return tool, tool.bind(arguments)
+        except TypeError as error:
+            return f"the arguments don't fit: {error}"
 
-    def _finish(
-        self, call: Mapping[str, Any], run: concurrent.futures.Future[Any] | str
-    ) -> Message:
-        if isinstance(run, str):
-            text = f"Error: {run}."
-        else:
+    def _run(self, calls: Sequence[tuple[Tool, dict[str, Any]] | str]) -> list[str]:
+        """Make the calls, at most ``workers`` at a time, and return what is told of each."""
+        told = [f"Error: {call}." if isinstance(call, str) else "" for call in calls]
+        waiting = deque((n, call) for n, call in enumerate(calls) if not isinstance(call, str))
+        finished: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        running: dict[int, float] = {}  # until when
+        while waiting or running:
+            while waiting and len(running) < self.workers:
+                number, (tool, arguments) = waiting.popleft()
+                running[number] = time.monotonic() + self.timeout
+                # A daemon: a call that hangs keeps neither a place nor the process.
+                threading.Thread(
+                    target=lambda n, t, a: finished.put((n, self._told(t, a))),
+                    args=(number, tool, arguments),
+                    name=f"antiphon-tool-{tool.name}",
+                    daemon=True,
+                ).start()
             try:
-                text = self._told(run.result(self.timeout))
-            except concurrent.futures.TimeoutError:
-                run.cancel()
-                text = f"Error: the tool took more than {self.timeout:g} seconds."
-            except Exception as error:  # a tool is foreign code and may raise anything
-                text = f"Error: {type(error).__name__}: {error}"
-        message: Message = {"role": "tool", "content": text}
-        name = (call.get("function") or {}).get("name")
-        if name:
-            message["name"] = name
-        if call.get("id"):
-            message["tool_call_id"] = call["id"]
-        return message
+                left = min(running.values()) - time.monotonic()
+                number, text = finished.get(timeout=max(left, 0.0))
+            except queue.Empty:
+                now = time.monotonic()
+                for number in [n for n, until in running.items() if until <= now]:
+                    del running[number]
+                    told[number] = self._late()
+            else:
+                if running.pop(number, None) is not None:  # else it was given up already
+                    told[number] = text
+        return told
 
-    def _told(self, result: Any) -> str:
-        text = (
-            result
-            if isinstance(result, str)
-            else json.dumps(result, ensure_ascii=False, default=str)
-        )
+    def _told(self, tool: Tool, arguments: dict[str, Any]) -> str:
+        """Make a call and return what is told of it."""
+        try:
+            result = tool.function(**arguments)
+            if inspect.iscoroutine(result):
+                try:
+                    result = self._loop.run(result, self.timeout)
+                except concurrent.futures.TimeoutError:
+                    return self._late()
+            text = result_text(result)
+        except ToolError as error:
+            text = f"Error: {error}"
+        except BaseException as error:
+            # A tool is foreign code and may raise anything; SystemExit too must not end a run.
+            text = f"Error: {type(error).__name__}: {_words(error)}"
+        text = text.encode("utf-8", "replace").decode()  # no tokenizer takes lone surrogates
         if len(text) > self.max_output:
             left_out = len(text) - self.max_output
             text = f"{text[: self.max_output]}\n[{left_out} more characters left out]"
         return text
 
+    def _late(self) -> str:
+        return f"Error: the tool took more than {self.timeout:g} seconds."
+
     def close(self) -> None:
-        """Wait for nothing; calls that run are left to themselves."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Cancel ``async`` calls; other calls that run are left to themselves."""
+        self._loop.close()
+
+
+def result_text(result: Any) -> str:
+    """Return what a tool returned as the text that a model is told."""
+    if isinstance(result, str):
+        return result
+    if isinstance(result, (bytes, bytearray)):
+        return result.decode("utf-8", "replace")
+    try:
+        return json.dumps(result, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):  # odd keys, circles, too deep
+        return str(result)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an exception of a tool may fail at that too
+        return "(it can't be shown)"
+
+
+def _tool_message(call: Any, text: str) -> Message:
+    message: Message = {"role": "tool", "content": text}
+    if isinstance(call, Mapping):
+        function = call.get("function")
+        if isinstance(function, Mapping) and function.get("name"):
+            message["name"] = function["name"]
+        if call.get("id"):
+            message["tool_call_id"] = call["id"]
+    return message
 
 
 class ReplyTransform(Transform):
