@@ -57,23 +57,13 @@ class AnswerReader:
             The message, or None where the body is a prompt for one; where the turn ends; whether
             the text ends there without a closer.
         """
-        first = close = form.ending(text, start)
-        for _ in range(_MAX_EXTENSIONS):
-            body = text[start : close.start()]
-            message, is_open = self._ended(body, form.has_thought, close)
-            if close is not first and not is_open and "unparsed_calls" in message:
-                # It is no call with more text either: the first end was the end.
-                close = first
-                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
-                break
-            if not is_open or close.start() >= len(text):
-                break
-            further = form.ending(text, max(close.end(), close.start() + 1))
-            if further.start() >= len(text):
-                close = first
-                message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
-                break
-            close = further
+        close = form.ending(text, start)
+        message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+        if is_open and close.start() < len(text):
+            longer = self._with_whole_call(text, form, start, close, message)
+            if longer is not None:
+                message, close = longer
+                is_open = False
         body = text[start : close.start()]
         unclosed = not close.group() and close.start() >= len(text)
         has_prompts = bool(self.grammar.generation_prompts)
@@ -82,6 +72,32 @@ class AnswerReader:
         if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
             message["is_complete"] = False
         return message, close.end(), unclosed
+
+    def _with_whole_call(
+        self,
+        text: str,
+        form: TurnForm,
+        start: int,
+        close: re.Match[str],
+        message: dict[str, Any],
+    ) -> tuple[dict[str, Any], re.Match[str]] | None:
+        """Look for a later end of an answer that ends inside a call: the end's text may be a part
+        of the arguments.
+
+        Returns:
+            The message and its end where the call is whole with more text; None where it is not:
+            then the first end is the end.
+        """
+        calls = len(message.get("tool_calls", ()))
+        for _ in range(_MAX_EXTENSIONS):
+            close = form.ending(text, max(close.end(), close.start() + 1))
+            if close.start() >= len(text):
+                return None
+            message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+            if not is_open:
+                is_whole = len(message.get("tool_calls", ())) > calls
+                return (message, close) if is_whole and "unparsed_calls" not in message else None
+        return None
 
     def _ended(
         self, body: str, has_thought: bool, close: re.Match[str]
