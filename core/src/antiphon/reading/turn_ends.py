@@ -80,7 +80,7 @@ def _options(
     elif is_assistant and openers:
         # Templates leave the end token out here and there (DeepSeek after calls): the next
         # turn's opener ends the body too, if nothing shorter than a whole marker says so.
-        solid = [begin for begin in begins if len(begin) > _SOLID and not begin[0].isspace()]
+        solid = [b for b in begins if len(compiled.plain(b)) > _SOLID and not b[0].isspace()]
         if solid:
             options.append(f"(?={alternation(solid)})")
     options += [f"(?={re.escape(begin)})" for begin in instead if begin]
