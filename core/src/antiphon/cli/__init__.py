@@ -12,13 +12,16 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
 
 from antiphon.errors import AntiphonError, PluginConflict, PluginError
 from antiphon.families import load_object
 from antiphon.plugins.records import PluginRecord
+
+if TYPE_CHECKING:
+    from antiphon.plugins import PluginHost
 
 #: Core's commands: the name, where the click command is, one line of help.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -75,8 +78,8 @@ class PluginCommands:
             self.commands[name] = (command, summary)
 
 
-def plugin_commands() -> list[PluginCommands]:
-    """Return what the plugins' command hooks gave, plugin by plugin."""
+def plugin_commands(host: PluginHost | None = None) -> list[PluginCommands]:
+    """Return what the plugins' command hooks gave, plugin by plugin; by default the process's."""
     from antiphon.plugins import get_host
 
     given: list[PluginCommands] = []
@@ -85,7 +88,7 @@ def plugin_commands() -> list[PluginCommands]:
         given.append(PluginCommands(record))
         return given[-1]
 
-    get_host().register_commands(app_of)
+    (host or get_host()).register_commands(app_of)
     return given
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click
 
 from antiphon.errors import InvalidParameter, PluginError
-from antiphon.plugins import PluginRecord, get_host
+from antiphon.plugins import PluginHost, PluginRecord, get_host
+from antiphon.plugins.tracing import TRACE
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -90,14 +92,18 @@ def which(ctx: click.Context, model: str, as_json: bool) -> None:
 
 @plugins.command()
 @_as_json
+@click.option("--trace", is_flag=True, help="Print each call of a plugin on standard error.")
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Say what is wrong with the installed plugins and what to do; exit code 1 if anything is."""
+def doctor(ctx: click.Context, as_json: bool, trace: bool) -> None:
+    """Say what is wrong with the installed plugins and what to do; exit code 1 if anything is.
+
+    With ANTIPHON_TRACE_PLUGINS=1 any program prints what --trace prints here.
+    """
     from antiphon.cli import plugin_commands
 
-    host = get_host(quiet=True)
+    host = PluginHost(environ={**os.environ, TRACE: "1"}) if trace else get_host(quiet=True)
     faulty = [record for record in host.records if not record.ok]
-    faults = [fault for app in plugin_commands() for fault in app.faults]
+    faults = [fault for app in plugin_commands(host) for fault in app.faults]
     if as_json:
         _print_json(
             {
@@ -114,6 +120,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
             )
             if record.error:
                 click.echo(f"     {record.error}")
+            for sentence in record.deprecated:
+                click.echo(f"     {sentence}")
             if record.traceback:
                 click.echo(
                     "".join(f"     | {line}\n" for line in record.traceback.splitlines()), nl=False

@@ -29,7 +29,7 @@ from antiphon.plugins.hookspecs import EVENTS
 from antiphon.plugins.loading import STRICT, Plugin, load
 from antiphon.plugins.records import PluginRecord
 from antiphon.plugins.renames import with_old_names
-from antiphon.plugins.tracing import TRACE
+from antiphon.plugins.tracing import TRACE, note
 
 if TYPE_CHECKING:
     from antiphon.cli import PluginCommands
@@ -82,6 +82,8 @@ class PluginHost:
                 plugin.record = replace(plugin.record, status="disabled")
             else:
                 load(plugin, source, version, strict=strict, trace=trace)
+            if trace and plugin.record.status != "loaded":
+                note(plugin.record.error or f"{plugin.record.who}: {plugin.record.status}")
             plugins.append(plugin)
         plugins += [Plugin(record) for record in _unknown(only, found)]
         loaded = [plugin for plugin in plugins if plugin.record.status == "loaded"]
