@@ -32,6 +32,6 @@ def template_fingerprint(
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """Return the digest of the vocabulary, the added tokens and how text is cut."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    to_str = getattr(backend, "to_str", None)
-    return digest(repr(sorted(tokenizer.get_vocab().items())) if to_str is None else to_str())
+    from antiphon.engine.tokenizers import view
+
+    return view(tokenizer).digest

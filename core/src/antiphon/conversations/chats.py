@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from antiphon.engine.sampled import sampled_mark
 from antiphon.errors import InvalidMessage
 
 # The fields of a stored message in the order of History.
@@ -26,6 +27,7 @@ FIELDS = (
     "tool_call_id",
     "token_ids",
     "log_probs",
+    "sampled_as",
     "extra",
 )
 # Placeholder role of a message that isn't there (it pads a batch); never rendered.
@@ -114,6 +116,10 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
         value = message.get(name)
         if value is not None:
             stored[name] = value.tolist() if hasattr(value, "tolist") else list(value)
+    if "token_ids" in stored:
+        # From here on an edit is noticed, wherever it happens.
+        mark = message.get("sampled_as")
+        stored["sampled_as"] = str(mark) if mark is not None else sampled_mark(message)
     extra = {
         key: value for key, value in message.items() if key not in _KNOWN and value is not None
     }

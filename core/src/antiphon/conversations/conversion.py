@@ -17,6 +17,7 @@ from antiphon.conversations.encoding import Encoded, as_tensor, chat_texts, deco
 from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Template
+from antiphon.engine.sampled import standing_ids
 from antiphon.errors import ContainerError, TurnRewritten
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def _sampled_answer(chats: _Chats, i: int) -> list[int] | None:
     assert chats.prompt is not None
     assert chats.full is not None
     new = chats.full[i][len(chats.prompt[i]) :]
-    return new[0].get("token_ids") if len(new) == 1 else None
+    return standing_ids(new[0]) if len(new) == 1 else None
 
 
 def _rewritten(i: int, prompt: str, full: str) -> str:
@@ -224,7 +225,7 @@ def _behind(prompt: Encoded, full: Encoded, chats: _Chats, i: int, template: Tem
     count = len(prompt.ids)
     if full.ids[:count] == prompt.ids:
         return full
-    sampled = _sampled_answer(chats, i)
+    sampled = None if any(found.edited for found in full.breaks) else _sampled_answer(chats, i)
     if sampled is None:
         raise TurnRewritten(_rewritten(i, *decoded(template.tokenizer, [prompt.ids, full.ids])))
     own = chats.full[i][-1].get("log_probs") if chats.full is not None else None

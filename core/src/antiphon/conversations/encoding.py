@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from antiphon.conversations.templating import Template, is_cut_off
-from antiphon.errors import RenderError
+from antiphon.errors import RenderError, TokenizerMismatch
 
 if TYPE_CHECKING:
     from antiphon.engine.tokenization import Break, TokenizedRendering
@@ -31,7 +31,8 @@ class Encoded:
         attention: False on padding; None where there is none.
         problem: why `assistant` is None.
         first_turn: where the first turn begins.
-        breaks: sampled turns that the template has rewritten.
+        breaks: sampled turns that were rewritten or edited since.
+        sampled_end: where the sampled ids of the last message end; None where it has none.
     """
 
     ids: list[int]
@@ -41,6 +42,7 @@ class Encoded:
     problem: RenderError | None = None
     first_turn: int = 0
     breaks: Sequence[Break] = ()
+    sampled_end: int | None = None
 
     def mask(self) -> list[bool]:
         """The assistant mask.
@@ -64,6 +66,7 @@ class Encoded:
             None if self.assistant is None else self.assistant[kept],
             None if self.log_probs is None else self.log_probs[kept],
             problem=self.problem,
+            breaks=self.breaks,
         )
 
     def cut(self, size: int, side: str = "right") -> Encoded:
@@ -144,7 +147,8 @@ def _one_by_one(
     add_generation_prompt: bool,
     continues: bool,
 ) -> list[Encoded]:
-    from antiphon.engine.extension import compose, split_sampled
+    from antiphon.engine.extension import compose
+    from antiphon.engine.sampled import split_sampled
     from antiphon.engine.tokenization import tokenize
 
     renderings = template.render_all(chats, add_generation_prompt, continues)
@@ -156,9 +160,9 @@ def _one_by_one(
             continue
         try:
             _, sampled = split_sampled(chat, 0)
-        except RenderError as error:
+            composed = compose(row.rendering, sampled)
+        except (RenderError, TokenizerMismatch) as error:
             raise type(error)(f"conversation {len(rows)}: {error}") from error
-        composed = compose(row.rendering, sampled)
         encoded = _row(composed)
         last = composed.sampled.get(len(chat) - 1)
         if last is not None and not add_generation_prompt and chat[-1].get("is_complete") is False:
@@ -167,6 +171,7 @@ def _one_by_one(
             encoded = encoded.part(0, last.end)
             encoded.first_turn = first_turn
         encoded.breaks = composed.breaks
+        encoded.sampled_end = None if last is None else last.end
         rows.append(encoded)
     return rows
 

@@ -17,27 +17,32 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorClass, is_tensor_collection
 
-from antiphon.conversations.chats import FIELDS, map_chats, openai_messages, stored_message
+from antiphon.conversations.chats import FIELDS, map_chats, openai_messages
 from antiphon.conversations.content import Content, ContentBase
-from antiphon.conversations.fields import batch_values, field_entry, list_shape, plain_value
-from antiphon.conversations.folded import FoldedMessages, unfolded_message, with_equal_fields
+from antiphon.conversations.fields import field_entry, list_shape, plain_value
+from antiphon.conversations.folded import FoldedMessages
 from antiphon.conversations.rows import (
     device_of,
     equal_rows,
+    filled,
     fold,
     joined,
     map_rows,
     message_cell,
+    message_fields,
     plain_fields,
     row_cells,
     row_length,
     row_messages,
     row_of,
     rows_of,
+    shape_of,
     single_messages,
     stack_rows,
+    stored_fields,
 )
 from antiphon.conversations.templating import add_chat_template, remove_chat_template
+from antiphon.engine.sampled import detach
 from antiphon.errors import ContainerError
 
 if TYPE_CHECKING:
@@ -62,6 +67,7 @@ class History(TensorClass["nocast"]):
         tool_call_id: the call that a tool message answers.
         token_ids: the ids that a model sampled for this message (its turn), end token included.
         log_probs: one for each of `token_ids`.
+        sampled_as: a mark of what the message said when `token_ids` were sampled; edited since, it loses them.
         extra: further keys that the message came with.
     """
 
@@ -75,6 +81,7 @@ class History(TensorClass["nocast"]):
     tool_call_id: str | None = None
     token_ids: list[int] | None = None
     log_probs: list[float] | None = None
+    sampled_as: str | None = None
     extra: dict[str, Any] | None = None
 
     # Lists in and out
@@ -321,6 +328,23 @@ class History(TensorClass["nocast"]):
         branches = [map_rows(self._tensordict, cut) for _ in range(n)]
         return self._made(stack_rows(branches, depth + 1, self.device))
 
+    def without_sampled(self) -> Self:
+        """The same conversations without what their messages carry of their sampling.
+
+        For another tokenizer than that of the sampled ids, or to have edited messages encoded anew.
+        """
+
+        def plain(row: Any) -> Any:
+            cells = [
+                cell if type(cell) is dict else message_fields(cell) for cell in row_cells(row)
+            ]
+            return row_of([detach(cell) for cell in cells], device_of(row))
+
+        if not self.ndim:
+            return self.unsqueeze(0).without_sampled()[0]
+        rows = map_rows(self._tensordict, plain)
+        return self._made(stack_rows(rows, self.ndim - 1, self.device))
+
     # Shapes of ragged batches, where tensordict has no answer or a wrong one
 
     @property
@@ -356,18 +380,18 @@ class History(TensorClass["nocast"]):
         Raises:
             ContainerError: another number of messages, or conversations of unequal length asked to be equal.
         """
-        size = _shape(shape)
+        size = shape_of(shape)
         rows = map_rows(self._tensordict, lambda row: row, flat=True)
         count = self.numel()
         if self.is_ragged and len(size) > 1:
-            lead, length = _filled(size[:-1], len(rows)), size[-1]
+            lead, length = filled(size[:-1], len(rows)), size[-1]
             if lead is None or length != -1:
                 raise ContainerError(
                     f"a ragged History of batch size {list(self.batch_size)} and {count} messages cannot have the "
                     f"shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
                 )
         else:
-            whole = _filled(size, count)
+            whole = filled(size, count)
             if whole is None:
                 raise ContainerError(f"{count} messages cannot have the shape {list(size)}")
             *lead, length = whole
@@ -418,7 +442,7 @@ def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
         entries = {name: field_entry(name, value, size, device) for name, value in fields.items()}
         _tensorclass_init(self, **entries, batch_size=size, device=device)
     else:
-        made = self._made(_storage(fields, size, device))
+        made = self._made(stored_fields(fields, size, device))
         for name, value in made.__dict__.items():
             object.__setattr__(self, name, value)
     if options["names"] is not None:
@@ -464,37 +488,3 @@ def _stacked(histories: list[Any], dim: int = 0, *, out: Any = None) -> History 
         return History._made(row_of([message_cell(h._tensordict) for h in histories], first.device))
     rows = [rows_of(h._tensordict) for h in histories]
     return History._made(stack_rows(equal_rows(rows, first.ndim), first.ndim, first.device))
-
-
-def _storage(fields: Message, size: torch.Size, device: torch.device | None) -> Any:
-    if not size:
-        return unfolded_message(stored_message(fields), device)
-    rows = _field_rows(fields, tuple(size), device)
-    return stack_rows(equal_rows(rows, len(size) - 1), len(size) - 1, device)
-
-
-def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | None) -> Any:
-    columns = {name: batch_values(name, value, size) for name, value in fields.items()}
-    parts = [
-        {name: values[i] for name, values in columns.items()} for i in range(len(columns["role"]))
-    ]
-    if len(size) > 1:
-        return [_field_rows(part, size[1:], device) for part in parts]
-    return FoldedMessages.fold(with_equal_fields([stored_message(part) for part in parts]), device)
-
-
-def _filled(size: Any, count: int) -> list[int] | None:
-    """`size` with -1 filled in so that it holds `count`; None if it cannot."""
-    size = list(size)
-    if size.count(-1) == 1:
-        known = -math.prod(size)
-        if known == 0 or count % known:
-            return None
-        size[size.index(-1)] = count // known
-    return size if all(n >= 0 for n in size) and math.prod(size) == count else None
-
-
-def _shape(shape: tuple[Any, ...]) -> torch.Size:
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return torch.Size(shape)

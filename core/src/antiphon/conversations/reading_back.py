@@ -173,15 +173,16 @@ def _keep_sampled(
     template: Template,
 ) -> None:
     """The ids of a turn in its message, without what a template prints behind its end token."""
+    from antiphon.engine.sampled import attach
     from antiphon.engine.tokenizers import view
 
     ends = {
         token for token, (text, _) in view(template.tokenizer).added.items() if text == end_token
     }
     count = next((i + 1 for i, token in enumerate(ids) if token in ends), len(ids))
-    message["token_ids"] = ids[:count]
-    if log_probs is not None and len(log_probs) == len(ids):
-        message["log_probs"] = log_probs[:count]
+    known = log_probs is not None and len(log_probs) == len(ids)
+    probs = log_probs[:count] if log_probs is not None and known else None
+    message.update(attach(message, ids[:count], probs, template.tokenizer))
 
 
 # Text to tokens

@@ -6,14 +6,16 @@ they are all read alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, is_non_tensor
 
-from antiphon.conversations.chats import openai_messages
-from antiphon.conversations.folded import FoldedMessages, with_equal_fields
+from antiphon.conversations.chats import openai_messages, stored_message
+from antiphon.conversations.fields import batch_values
+from antiphon.conversations.folded import FoldedMessages, unfolded_message, with_equal_fields
 from antiphon.errors import ContainerError
 
 
@@ -211,3 +213,42 @@ def plain_fields(td: Any) -> Message:
     if hasattr(content, "to_parts"):
         fields["content"] = content.to_parts()
     return fields
+
+
+# Batches from fields, and shapes
+
+
+def stored_fields(fields: Message, size: torch.Size, device: torch.device | None) -> Any:
+    """The storage of a batch of `size` from fields that are values or (nested) lists of values."""
+    if not size:
+        return unfolded_message(stored_message(fields), device)
+    rows = _field_rows(fields, tuple(size), device)
+    return stack_rows(equal_rows(rows, len(size) - 1), len(size) - 1, device)
+
+
+def _field_rows(fields: Message, size: tuple[int, ...], device: torch.device | None) -> Any:
+    columns = {name: batch_values(name, value, size) for name, value in fields.items()}
+    parts = [
+        {name: values[i] for name, values in columns.items()} for i in range(len(columns["role"]))
+    ]
+    if len(size) > 1:
+        return [_field_rows(part, size[1:], device) for part in parts]
+    return FoldedMessages.fold(with_equal_fields([stored_message(part) for part in parts]), device)
+
+
+def filled(size: Any, count: int) -> list[int] | None:
+    """`size` with -1 filled in so that it holds `count`; None if it cannot."""
+    size = list(size)
+    if size.count(-1) == 1:
+        known = -math.prod(size)
+        if known == 0 or count % known:
+            return None
+        size[size.index(-1)] = count // known
+    return size if all(n >= 0 for n in size) and math.prod(size) == count else None
+
+
+def shape_of(shape: tuple[Any, ...]) -> torch.Size:
+    """A shape that was given as one argument or as several."""
+    if len(shape) == 1 and not isinstance(shape[0], int):
+        shape = tuple(shape[0])
+    return torch.Size(shape)

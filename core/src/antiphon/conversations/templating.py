@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from antiphon.engine.sampled import SAMPLED_KEYS
 from antiphon.errors import AntiphonError, FamilyNotFound, PluginError, RenderError
 from antiphon.families import ModelFamily
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 
-_OWN = ("is_complete", "token_ids", "log_probs")
+_OWN = ("is_complete", *SAMPLED_KEYS)
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,8 @@ def _with_sampled_ids(
     plan: SamplePlan, messages: Sequence[Mapping[str, Any]], only: frozenset[int] | None
 ) -> TokenizedRendering:
     """Put the ids that a backend sampled into their turns: sampled text is never encoded again."""
-    from antiphon.engine.extension import compose, split_sampled
+    from antiphon.engine.extension import compose
+    from antiphon.engine.sampled import split_sampled
 
     _, sampled = split_sampled(messages[: len(plan.rendering.messages)], 0)
     composed = compose(plan.rendering, sampled)
@@ -276,6 +277,8 @@ def _with_sampled_ids(
         or {turn.message for turn in plan.rendering.turns} != set(plan.messages)
     ):
         where = composed.breaks[0].message if composed.breaks else max(plan.messages)
+        if any(found.edited for found in composed.breaks):
+            raise _Refused(f"message {where} was edited after its ids were sampled")
         raise _Refused(f"the template rewrites message {where}, whose ids were sampled")
     if only is None:
         return composed

@@ -86,8 +86,8 @@ def extend(
         now, before = view(tokenizer), previous._view
         if not now.is_of(before.fingerprint):
             raise TokenizerMismatch(
-                f"The conversation so far was encoded with the tokenizer {before.fingerprint}, and this is the tokenizer "
-                f"{now.fingerprint}; use the one it began with, or begin anew."
+                f"The conversation so far was encoded with another tokenizer ({before.fingerprint}) than this one "
+                f"({now.fingerprint}); use the one it began with, or begin anew."
             )
     if render_options:
         raise InvalidMessage(
@@ -184,9 +184,9 @@ def _append(
 def _stands(rendering: Rendering, own: Sampled, now: str) -> bool:
     """Whether a sampled turn that now reads ``now`` is still what was sampled.
 
-    A message that was edited is not. Else the turn is where it reads as it did while the message was the last one, or as the ids themselves (with or without the
-    end token that they may lack). Templates may also have put something in front of the last turn, an empty
-    reasoning block, that the ids never had and that is gone now.
+    A message that was edited is not. Else it is where it reads as it did while the message was the last one, or as the
+    ids themselves (with or without the end token that they may lack). Templates may also have put something in front
+    of the last turn, an empty reasoning block, that the ids never had and that is gone now.
     """
     if own.edited:
         return False

@@ -1,14 +1,15 @@
 """What a message carries of its sampling: the ids, their log-probs, and what they stood for.
 
 Ids stand only for the message that they were sampled as. So beside ``token_ids`` and ``log_probs`` a message has
-``sampled_as``, a mark of what it said then, of the ids, and of their tokenizer. It goes wherever the message goes: files,
-copies, branches. A message that says something else now was edited, and its ids are not used.
+``sampled_as``, a mark of what it said then, of the ids, and of their tokenizer. It goes wherever the message goes:
+files, copies, branches. A message that says something else now was edited, and its ids are not used.
 
 Messages from elsewhere have ids and no mark. They are believed as long as the ids spell what the message says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -157,8 +158,8 @@ def check_tokenizer(sampled: Mapping[int, Sampled], tokenizer: Any) -> None:
     for message, own in sampled.items():
         if own.tokenizer and not view(tokenizer).is_of(own.tokenizer):
             raise TokenizerMismatch(
-                f"The ids of message {message} were sampled with the tokenizer {own.tokenizer}, and this is the "
-                f"tokenizer {view(tokenizer).fingerprint}; use that one, or leave token_ids out of the messages "
+                f"The ids of message {message} were sampled with another tokenizer ({own.tokenizer}) than this one "
+                f"({view(tokenizer).fingerprint}); use that one, or leave token_ids out of the messages "
                 "(History.without_sampled())."
             )
 
@@ -213,10 +214,8 @@ def _call(call: Any) -> Any:
     inner = inner if isinstance(inner, Mapping) else call
     arguments = inner.get("arguments", inner.get("parameters"))
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(ValueError):  # no JSON: the string itself
             arguments = json.loads(arguments)
-        except ValueError:
-            pass  # no JSON: the string itself
     return [inner.get("name"), _filled(arguments), call.get("raw")]
 
 

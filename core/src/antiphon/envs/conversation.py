@@ -95,12 +95,12 @@ class Prompter:
         The message is read from the ids and carries them. It is complete where an end token was
         sampled.
         """
+        from antiphon.engine.sampled import attach
+
         message = {key: value for key, value in self._read(conversation, ids).items() if value}
         message["role"] = self.role
         message.setdefault("content", "")
-        message["token_ids"] = list(ids)
-        if log_probs is not None:
-            message["log_probs"] = list(log_probs)
+        message = attach(message, ids, log_probs, self.tokenizer)
         # An answer that was not replied to is gone on with: these ids are all of it.
         before = conversation.messages[: len(conversation.prompt.rendering.messages)]
         return replace(conversation, messages=(*before, message), turns=conversation.turns + 1)
@@ -174,7 +174,6 @@ class Prompter:
     @property
     def tokenizer_fingerprint(self) -> str:
         """16 hexadecimal digits of the vocabulary, the added tokens and how text is cut."""
-        backend = getattr(self.tokenizer, "backend_tokenizer", self.tokenizer)
-        to_str = getattr(backend, "to_str", None)
-        text = repr(sorted(self.tokenizer.get_vocab().items())) if to_str is None else to_str()
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        from antiphon.fingerprints import tokenizer_fingerprint
+
+        return tokenizer_fingerprint(self.tokenizer)

@@ -17,13 +17,14 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from antiphon.conversations import containers
 from antiphon.conversations.conversion import encode_history
-from antiphon.conversations.encoding import Encoded, decoded
+from antiphon.conversations.encoding import decoded
 from antiphon.conversations.fields import nested_entry
 from antiphon.conversations.history import History
 from antiphon.conversations.padding import leaves, token_rows
 from antiphon.conversations.ragged import ragged
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Message, Template, read_answer
+from antiphon.engine.sampled import attach
 from antiphon.errors import FamilyNotFound, GrammarUnavailable, InvalidParameter
 from antiphon.generation.backends import Generation
 
@@ -122,7 +123,9 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
     encoded, chats = made.rows[part], made.chats.parts[part]
     _check_count(len(encoded), shape, key)
     if part == "full":
-        encoded = [_to_sampled_end(row, chat) for row, chat in zip(encoded, chats, strict=True)]
+        # Without what a template prints behind a last answer that was sampled: a conversation is scored over exactly
+        # the tokens that it was generated with.
+        encoded = [row.part(0, row.sampled_end) for row in encoded]
     rows = Rows(shape, [list(row.ids) for row in encoded], chats=chats)
     rows.assistant = [row.mask() for row in encoded]
     if any(row.log_probs is not None for row in encoded):
@@ -131,16 +134,6 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
             for row in encoded
         ]
     return rows
-
-
-def _to_sampled_end(row: Encoded, messages: list[Message]) -> Encoded:
-    """Return the row without what a template prints behind a last answer that was sampled.
-
-    So a conversation is scored over exactly the tokens that it was generated with.
-    """
-    if not messages or messages[-1].get("token_ids") is None or True not in row.mask():
-        return row
-    return row.part(0, len(row.ids) - row.mask()[::-1].index(True))
 
 
 def text_rows(td: TensorDictBase, key: Key, tokenizer: Any, options: dict[str, Any]) -> Rows:
@@ -364,6 +357,4 @@ def response_message(
     message["role"] = "assistant"
     message.setdefault("content", "")
     message["is_complete"] = finish == "end"
-    message["token_ids"] = list(ids)
-    message["log_probs"] = generation.log_probs[row].tolist()
-    return message
+    return attach(message, ids, generation.log_probs[row].tolist(), template.tokenizer)
