@@ -279,7 +279,7 @@ def _compare_message(
     if not thought and reasoning and _is_split(original, reasoning, content):
         return
     shown, between = _printed(rendering, index, ("content",))
-    if message.get("content") is None and content == "None":
+    if message.get("content") is None and content.strip() == "None":
         return  # the template printed that word
     demand(
         content in (shown, between, original if shown else "")
