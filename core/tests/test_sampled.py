@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_an_edited_answer_loses_its_ids_and_says_so(
     assert (found.message, found.edited) == (1, True)
     assert found.was == "two moons<|im_end|>"
     assert found.now == "three moons<|im_end|>"
-    assert row.log_probs is None or all(p != p for p in row.log_probs)
+    assert row.log_probs is None or all(map(math.isnan, row.log_probs))
     assert not any(row.mask())
 
 
@@ -241,3 +242,59 @@ def test_a_row_of_a_data_set_whose_answer_was_edited_is_refused() -> None:
     (note,) = made.notes
     assert (note.row, note.what) == (1, "refused")
     assert "message 1 was edited after its ids were sampled" in note.reason
+
+
+def test_training_samples_train_what_was_sampled() -> None:
+    own = small_tokenizer()
+    answer = sampled()
+    other = {"role": "assistant", "content": "sure"}
+    conversation = [USER, answer, USER, other]
+    for messages in (conversation, History.from_chats(conversation)):
+        (item,) = antiphon.training_samples(messages, own)
+        start = item.sampled[1].start
+        ids = answer["token_ids"]
+        assert item.input_ids[start : start + len(ids)] == ids
+        assert item.assistant_mask[start : start + len(ids)] == [True] * len(ids)
+        assert item.log_probs is not None
+        assert item.log_probs[start : start + len(ids)] == answer["log_probs"]
+        assert sum(item.assistant_mask) == len(ids) + len(own.tokenize("sure<|im_end|>"))
+        assert own.decode(item.input_ids) == item.rendering.text
+        assert item.breaks == []
+    (item,) = antiphon.training_samples([USER, answer | {"content": "no moon"}, USER, other], own)
+    assert [(b.message, b.edited) for b in item.breaks] == [(1, True)]
+    assert sum(item.assistant_mask) == len(own.tokenize("sure<|im_end|>"))
+
+
+def test_training_samples_of_a_template_that_drops_reasoning_train_every_sampled_turn() -> None:
+    """Qwen3 rewrites the first turn once a second question comes: two samples, each with its own sampled ids."""
+    from rendering_helpers import hub_templates, tokenizer
+
+    own = tokenizer("qwen3")
+    turns = []
+    for thought, said in (("r1", "one"), ("r2", "two")):
+        ids = own.encode(f"<think>\n{thought}\n</think>\n\n{said}<|im_end|>")
+        message = {"role": "assistant", "content": said, "reasoning_content": thought}
+        turns.append(attach(message, ids, [-0.5] * len(ids), own))
+    samples = antiphon.training_samples(
+        [USER, turns[0], USER, turns[1]],
+        own,
+        chat_template=hub_templates()["Qwen-Qwen3-0.6B@a55ee1"],
+    )
+    assert [s.breaks for s in samples] == [[], []]
+    for sample, turn in zip(samples, turns, strict=True):
+        trained = [t for t, m in zip(sample.input_ids, sample.assistant_mask, strict=True) if m]
+        assert trained == turn["token_ids"]
+
+
+def test_training_samples_behind_a_prompt_that_opens_reasoning_hold_the_sampled_ids() -> None:
+    from rendering_helpers import hub_templates, tokenizer
+
+    own = tokenizer("deepseek_v3")
+    template = hub_templates()["deepseek-ai-DeepSeek-R1-Distill-Qwen-32B@56a144"]
+    ids = own.encode("r\n</think>\n\nb<｜end▁of▁sentence｜>", add_special_tokens=False)
+    answer = attach({"role": "assistant", "content": "<think>\nr\n</think>\n\nb"}, ids)
+    (sample,) = antiphon.training_samples([USER, answer], own, chat_template=template)
+    prompt = antiphon.render([USER], own, chat_template=template, add_generation_prompt=True)
+    assert sample.input_ids == prompt.tokenize().input_ids + ids
+    assert [t for t, m in zip(sample.input_ids, sample.assistant_mask, strict=True) if m] == ids
+    assert sample.breaks == []

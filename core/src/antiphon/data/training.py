@@ -8,11 +8,12 @@ its number and the reason, and the others go on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from antiphon.conversations.templating import Template
 from antiphon.data.conversations import Conversation, conversation_of
+from antiphon.engine.sampled import split_sampled
 from antiphon.engine.samples import SamplePlan, plan_samples
 from antiphon.engine.tokenization import TokenizedRendering, pieces_to_encode
 from antiphon.engine.tokenizers import view
@@ -256,38 +257,14 @@ def _encode(
     plan: SamplePlan, messages: Sequence[Mapping[str, Any]], chosen: set[int]
 ) -> TokenizedRendering:
     only = None if plan.messages <= chosen else plan.messages & chosen
-    sampled = [i for i in plan.messages if messages[i].get("token_ids") is not None]
-    if not sampled:
-        return plan.encode(only)
-    return _with_sampled_ids(plan, messages, only)
-
-
-def _with_sampled_ids(
-    plan: SamplePlan, messages: Sequence[Mapping[str, Any]], only: frozenset[int] | None
-) -> TokenizedRendering:
-    """Put the ids that a backend sampled into their turns: sampled text is never encoded again."""
-    from antiphon.engine.extension import compose
-    from antiphon.engine.sampled import split_sampled
-
-    _, sampled = split_sampled(messages[: len(plan.rendering.messages)], 0)
-    composed = compose(plan.rendering, sampled)
-    if (
-        composed.breaks
-        or not plan.follows_template
-        or {turn.message for turn in plan.rendering.turns} != set(plan.messages)
-    ):
-        where = composed.breaks[0].message if composed.breaks else max(plan.messages)
-        if any(found.edited for found in composed.breaks):
-            raise _Refused(f"message {where} was edited after its ids were sampled")
-        raise _Refused(f"the template rewrites message {where}, whose ids were sampled")
-    if only is None:
-        return composed
-    return replace(
-        composed,
-        _mask=[
-            m and i in only for m, i in zip(composed._mask, composed.message_index, strict=True)
-        ],
-    )
+    any_sampled = any(message.get("token_ids") is not None for message in messages)
+    sampled = split_sampled(messages, 0)[1] if any_sampled else None
+    encoded = plan.encode(only, sampled)
+    for found in encoded.breaks:
+        if found.edited:
+            raise _Refused(f"message {found.message} was edited after its ids were sampled")
+        raise _Refused(f"the template rewrites message {found.message}, whose ids were sampled")
+    return encoded
 
 
 def _leave_out_ends(

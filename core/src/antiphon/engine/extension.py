@@ -194,7 +194,7 @@ def _stands(rendering: Rendering, own: Sampled, now: str) -> bool:
         return True
     tokens = view(rendering.tokenizer)
     spelled = tokens.decode(own.ids)
-    if now in (spelled, tokens.decode([*own.ids, *_closing(rendering, own)])):
+    if now in (spelled, tokens.decode([*own.ids, *closing_ids(rendering, own)])):
         return True
     added = (own.text or "").removesuffix(now)
     return now != "" and 0 < len(added) <= own.scaffold and not spelled.startswith(added)
@@ -226,7 +226,7 @@ def _join(
     if message is not None and own is not None:
         own = own.placed(len(ids))
         sampled[message] = own
-        closing = _closing(rendering, own)
+        closing = closing_ids(rendering, own)
         ids += own.ids + closing
         mask += [True] * len(own.ids) + [False] * len(closing)
         if own.log_probs is not None:
@@ -335,7 +335,7 @@ def compose(
             add(own.lead, False, start, start, False)
             result_sampled[message] = own.placed(len(ids))
             add(own.ids, True, start, end, True, own.log_probs)
-            add(_closing(rendering, own), False, end, end, False)
+            add(closing_ids(rendering, own), False, end, end, False)
     has_probs = any(own.log_probs is not None for own in result_sampled.values())
     return TokenizedRendering(
         ids,
@@ -393,7 +393,7 @@ def _encode_scaffold(text: str, source: Source, tokens: Any) -> list[int]:
     return ids + (tokens.encode([text[position:]])[0] if position < len(text) else [])
 
 
-def _closing(rendering: Rendering, sampled: Sampled) -> list[int]:
+def closing_ids(rendering: Rendering, sampled: Sampled) -> list[int]:
     """Return the end token that a cut-off answer lacks."""
     last = sampled.ids[-1] if sampled.ids else None
     added = view(rendering.tokenizer).added

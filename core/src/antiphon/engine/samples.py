@@ -7,17 +7,20 @@ conversation becomes the fewest sequences that do, each turn trained in exactly 
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Sequence
+import math
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from antiphon.engine.caches import BoundedCache
+from antiphon.engine.extension import closing_ids, compose
 from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering, render_source
+from antiphon.engine.sampled import Sampled, split_sampled
 from antiphon.engine.shapes import shape_of
 from antiphon.engine.source import Source, prepare
-from antiphon.engine.tokenization import TokenizedRendering, assemble, tokenize
-from antiphon.engine.tokenizers import TokenizerView, view
+from antiphon.engine.tokenization import TokenizedRendering, assemble
+from antiphon.engine.tokenizers import TokenizerView
 from antiphon.engine.turns import context_key
 from antiphon.errors import MaskUnavailable, RenderError
 
@@ -38,7 +41,8 @@ def training_samples(
 
     In each, the masked tokens of a turn stand right behind the ids of
     ``render(messages before it, add_generation_prompt=True)``. Turns that a sequence shows rewritten, or that another
-    sequence trains, are context there (mask 0).
+    sequence trains, are context there (mask 0). Messages that carry sampled ids have them in their turns, where they
+    are trained; a sequence's ``breaks`` tell of those that were edited since.
 
     Args:
         messages: The conversation; a list of dicts or a History.
@@ -52,15 +56,16 @@ def training_samples(
         MaskUnavailable: The turn of a message could not be found.
         TemplateRefused: The template refuses the conversation.
     """
+    plain, sampled = split_sampled(messages, 0)
     source = prepare(
-        messages,
+        messages if hasattr(messages, "to_chats") else plain,
         tokenizer,
         chat_template=chat_template,
         family=family,
         tools=tools,
         template_kwargs=template_kwargs,
     )
-    return [plan.encode() for plan in plan_samples(source, tokenizer)]
+    return [plan.encode(sampled=sampled) for plan in plan_samples(source, tokenizer)]
 
 
 class SamplePlan:
@@ -93,24 +98,43 @@ class SamplePlan:
         """The sample's text."""
         return self.rendering.text if self._leaf is None else self._leaf.text
 
-    def encode(self, only: Container[int] | None = None) -> TokenizedRendering:
-        """Encode, with a mask on the turns of `messages`, or on those of them that are in ``only``."""
-        tokenizer = self.rendering.tokenizer
+    def encode(
+        self,
+        only: Container[int] | None = None,
+        sampled: Mapping[int, Sampled] | None = None,
+    ) -> TokenizedRendering:
+        """Encode, with a mask on the turns of `messages`, or on those of them that are in ``only``.
+
+        Args:
+            only: Messages that may be trained.
+            sampled: What was sampled: those ids stand in their turns. ``breaks`` tell of turns of `messages` whose ids
+                could not be kept (mask 0).
+        """
+        chosen = {message for message in self.messages if only is None or message in only}
+        known = {
+            message: own
+            for message, own in (sampled or {}).items()
+            if message < len(self.rendering.source.messages)
+        }
+        if not self.follows_template:
+            assert self._leaf is not None
+            made = self._leaf.encode_behind_prompt(chosen, self._covered, known)
+        else:
+            base = compose(self.rendering, known)
+            turns = self._turns(chosen)
+            made = base
+            if len(turns) < len(self.rendering.turns):
+                mask = _mask_on(base, turns)
+                both = [a and b for a, b in zip(mask, base._mask, strict=True)] if known else mask
+                made = replace(base, _mask=both)
+        made.breaks = [found for found in made.breaks if found.message in self.messages]
+        return made
+
+    def _turns(self, chosen: Container[int]) -> list[tuple[int, int]]:
+        """Where the turns of messages stand in the text."""
         if self._leaf is not None:
-            return self._leaf.encode(
-                self._covered
-                if only is None
-                else {message: s for message, s in self._covered.items() if message in only}
-            )
-        base = tokenize([self.rendering], tokenizer)[0]
-        chosen = [
-            (t.start, t.end)
-            for t in self.rendering.turns
-            if t.message in self.messages and (only is None or t.message in only)
-        ]
-        if len(chosen) == len(self.rendering.turns):
-            return base
-        return replace(base, _mask=_mask_on(base, chosen))
+            return [(s.start, s.end) for m, s in self._covered.items() if m in chosen]
+        return [(t.start, t.end) for t in self.rendering.turns if t.message in chosen]
 
 
 def plan_samples(source: Source, tokenizer: Any) -> list[SamplePlan]:
@@ -213,16 +237,8 @@ class _Sample:
         self.text = text
         self.known = text[:end]
 
-    def encode(self, covered: dict[int, _Sample]) -> TokenizedRendering:
-        """Encode with a mask on the turns of ``covered``."""
-        tokens = view(self.rendering.tokenizer)
-        base = tokenize([self.rendering], self.rendering.tokenizer)[0]
-        if self.text == self.rendering.text:
-            return replace(base, _mask=_mask_on(base, ((s.start, s.end) for s in covered.values())))
-        return self._encode_behind_prompt(tokens, covered)
-
-    def _encode_behind_prompt(
-        self, tokens: TokenizerView, covered: dict[int, _Sample]
+    def encode_behind_prompt(
+        self, chosen: Container[int], covered: dict[int, _Sample], sampled: dict[int, Sampled]
     ) -> TokenizedRendering:
         """Encode prompt and turn where the template's own rendering does not go on from its prompt."""
         source = self.rendering.source
@@ -231,34 +247,55 @@ class _Sample:
             self.rendering.tokenizer,
             True,
         )
+        own = sampled.get(self.message)
+        base = compose(prompt, {m: s for m, s in sampled.items() if m < self.message})
+        turns = [(s.start, s.end) for m, s in covered.items() if m in chosen and s is not self]
+        earlier = [a and b for a, b in zip(_mask_on(base, turns), base._mask, strict=True)]
+        breaks, placed = list(base.breaks), dict(base.sampled)
+        ids, closing, trained = self._turn_ids(base._view), [], self.message in chosen
+        log_probs = base.log_probs or [math.nan] * len(base)
+        if own is not None:
+            verdict = compose(self.rendering, {self.message: own})
+            if own.edited:
+                breaks += verdict.breaks
+                trained = False
+            else:
+                placed[self.message] = own.placed(len(base))
+                ids, closing = own.ids, closing_ids(self.rendering, own)
+                log_probs = log_probs + (own.log_probs or [math.nan] * len(ids))
+        whole = [*base.input_ids, *ids, *closing]
+        log_probs = log_probs + [math.nan] * (len(whole) - len(log_probs))
+        return TokenizedRendering(
+            whole,
+            prompt,
+            [*earlier, *[trained] * len(ids), *[False] * len(closing)],
+            Pieces(),
+            base._view,
+            breaks,
+            placed,
+            log_probs if any(s.log_probs is not None for s in placed.values()) else None,
+            settled=[*base.message_index, *[self.message] * len(ids), *[-1] * len(closing)],
+        )
+
+    def _turn_ids(self, tokens: TokenizerView) -> list[int]:
+        """The ids of the turn's text, encoded alone."""
         answer = replace(
             self.rendering,
             text=self.text[self.start : self.end],
             spans=[],
             input_spans=[],
-            plans={},
+            found={},
         )
-        base = tokenize([prompt], self.rendering.tokenizer)[0]
         pieces = Pieces()
         position = 0
-        for first, last, token in tokens.controls(answer.text, source.template):
+        for first, last, token in tokens.controls(answer.text, answer.source.template):
             if first > position:
                 pieces.add(position, first, -1, True)
             pieces.add(first, last, token, True)
             position = last
         if position < len(answer.text):
             pieces.add(position, len(answer.text), -1, True)
-        earlier = _mask_on(base, [(s.start, s.end) for s in covered.values() if s is not self])
-        own = assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
-        settled = [*base.message_index, *[self.message] * len(own)]
-        return TokenizedRendering(
-            [*base.input_ids, *own],
-            prompt,
-            [*earlier, *[self.message in covered] * len(own)],
-            Pieces(),
-            tokens,
-            settled=settled,
-        )
+        return assemble(answer, pieces, tokens, allow_control_tokens=True).input_ids
 
 
 def _sample(source: Source, index: int, tokenizer: Any) -> _Sample | None:
