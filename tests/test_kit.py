@@ -15,7 +15,7 @@ import kit_backends
 import kit_envs
 import kit_families
 import pytest
-from antiphon.errors import FamilyNotFound, InvalidParameter
+from antiphon.errors import FamilyNotFound, InvalidParameter, PluginError
 from antiphon.registry import families, register_family, unregister_family
 from antiphon.testing import (
     BACKEND_CHECKS,
@@ -158,6 +158,54 @@ def test_a_model_of_no_known_family_is_checked_by_its_own_template() -> None:
         check_model(kit_families.TOKENIZER)
 
 
+def candid(*known: tuple[str, str], grammar: str = "NO_CALLS") -> Report:
+    """Check a family that says what of it is known to fail."""
+    family = replace(
+        kit_families.FAMILY, grammar=f"kit_families:{grammar}", known_failures=tuple(known)
+    )
+    return check_family(family, kit_families.TOKENIZER, only=["descriptor", "parse", "turns"])
+
+
+def test_known_failures_of_a_descriptor_are_told_apart() -> None:
+    found = candid(("parse", "no calls")).results[1]
+    assert (found.status, found.message) == ("xfailed", "no calls")
+    assert "tool-call" in found.cases
+    report = candid(*((f"parse/{case}", "no calls") for case in found.cases))
+    assert report.ok
+    assert report.results[1].status == "xfailed"
+    assert "fails as known (no calls)" in str(report)
+    assert "| parse | fails as known: no calls |" in report.to_markdown()
+    assert json.loads(report.to_json())["results"][1]["status"] == "xfailed"
+
+
+def test_what_was_known_to_fail_and_passes_is_told_and_no_failure() -> None:
+    report = candid(("turns", "was wrong once"), grammar="GRAMMAR")
+    assert report.ok
+    assert report.results[2].status == "xpassed"
+    assert "turns is expected to fail and passes" in str(report)
+    cases = [*candid(("parse", "x")).results[1].cases, "one-turn"]
+    partly = candid(*((f"parse/{case}", "no calls") for case in cases)).results[1]
+    assert (partly.status, "one-turn" in partly.message) == ("xpassed", True)
+
+
+def test_failure_beside_the_known_ones_is_a_failure() -> None:
+    report = candid(("parse/tool-call", "no calls"))
+    assert not report.ok
+    assert report.results[1].status == "failed"
+
+
+def test_known_failure_of_a_check_that_is_none_is_noticed() -> None:
+    (found, *_) = candid(("prase/tool-call", "no calls")).results
+    assert found.status == "failed"
+    assert "'prase'" in found.message
+
+
+@pytest.mark.parametrize("known", [("parse", "why"), (("parse",),), (("parse", ""),), {"parse": 1}])
+def test_known_failures_of_another_form_are_refused(known: Any) -> None:
+    with pytest.raises(PluginError, match="known_failures"):
+        register_family(replace(kit_families.FAMILY, name="odd", known_failures=known))
+
+
 def test_stand_ins_have_the_control_tokens_of_their_family() -> None:
     for family in families():
         subject = FamilySubject(family)
@@ -205,6 +253,13 @@ class TestKnown(FamilyContract, expected_failures=KNOWN):
 class TestGone(FamilyContract, expected_failures={{"turns": "was wrong once"}}):
     names = ("parakeet",)
     system = calls = parallel_calls = tool_results = True
+register_family(kit_families.replace(
+    kit_families.FAMILY, name="candid", grammar="kit_families:NO_CALLS", model_ids=(),
+    known_failures=(*((f"parse/{{case}}", "no calls") for case in CALLING if "none" not in case),
+                    ("responses", "no calls"))))
+class TestCandid(FamilyContract):
+    names = ("candid",)
+    system = calls = parallel_calls = tool_results = True
 class TestForgotten(FamilyContract):
     names = ("parakeet",)
     system = calls = tool_results = True
@@ -228,7 +283,11 @@ def test_contracts_pass_xfail_and_fail_as_they_should(tmp_path: Any) -> None:
     expected = {
         line.split("::", 1)[1].split(" ")[0] for line in told.splitlines() if line[:5] == "XFAIL"
     }
-    assert expected == {f"TestKnown::test_{check}[deaf]" for check in ("parse", "responses")}
+    assert expected == {
+        f"Test{name.capitalize() if name == 'candid' else 'Known'}::test_{check}[{name}]"
+        for name in ("deaf", "candid")
+        for check in ("parse", "responses")
+    }
 
 
 def test_a_check_can_not_be_overridden() -> None:

@@ -40,6 +40,8 @@ class ModelFamily:
         priority: A higher one wins within a detection tier; plugins of a user's own take 1 or more.
         variant_of: The dialect of which this is another revision, for descriptors that only differ in defaults.
         notes: Known faults of the official template that parity keeps, one sentence each.
+        known_failures: What of the conformance kit is known to fail: a check (``"parse"``) or one of its cases
+            (``"parse/think-inline"``), each with the reason. Whatever runs the kit reads them here.
         source: The template itself, for a dialect that is registered at run time; `template` is not read then.
     """
 
@@ -58,6 +60,7 @@ class ModelFamily:
     variant_of: str | None = None
     notes: tuple[str, ...] = ()
     source: str | None = None
+    known_failures: tuple[tuple[str, str], ...] = ()
 
     def load_template(self) -> str:
         """Return the Jinja source of the template."""

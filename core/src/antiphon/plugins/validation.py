@@ -34,6 +34,10 @@ def check_descriptor(kind: str, descriptor: Any) -> None:
         )
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
 def _check_family(whose: str, family: ModelFamily) -> None:
     if family.source is None and not _RESOURCE.match(family.template):
         raise PluginError(
@@ -45,6 +49,16 @@ def _check_family(whose: str, family: ModelFamily) -> None:
         values = getattr(family, field)
         if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
             raise PluginError(f"{whose} {field} is {values!r}: it must be a tuple of strings.")
+    if not isinstance(family.known_failures, tuple):
+        raise PluginError(
+            f"{whose} known_failures is {family.known_failures!r}: it must be a tuple of pairs."
+        )
+    for entry in family.known_failures:
+        if not (isinstance(entry, tuple) and len(entry) == 2 and all(map(_is_text, entry))):
+            raise PluginError(
+                f"{whose} known_failures hold {entry!r}: each must be a check or a case of it, and"
+                " the reason."
+            )
     for digest in family.digests:
         if not _DIGEST.match(digest):
             raise PluginError(

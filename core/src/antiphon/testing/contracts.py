@@ -1,13 +1,15 @@
 """Contract classes: the checks as tests for pytest, for an author to subclass.
 
 A subclass says what is under test and what it can do; the tests are there. What is known to be wrong
-is said with a reason, for a check or one case of it. Such a failure is an xfail, and an error as soon
-as it is gone::
+is said with a reason, for a check or one case of it: by a family in its descriptor, as
+``known_failures``, and by backends and environments here. Such a failure is an xfail, and an error
+as soon as it is gone::
 
-    KNOWN = {"render_again/content-parts": "The official template drops parts without a word."}
-
-    class TestParrot(FamilyContract, expected_failures=KNOWN):
+    class TestParrot(FamilyContract):
         names = ("parrot",)
+
+    class TestMine(BackendContract, expected_failures={"seeds": "The engine draws by itself."}):
+        ...
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import pytest
 from antiphon.testing.backend_checks import BackendSubject
 from antiphon.testing.capabilities import FLAGS, Capabilities, check_capabilities
 from antiphon.testing.env_checks import EnvSubject
-from antiphon.testing.results import CheckFailed, CheckSkipped
+from antiphon.testing.results import CheckFailed, CheckSkipped, expected_of, judge
 from antiphon.testing.running import BACKEND_CHECKS, ENV_CHECKS, FAMILY_CHECKS, load_check
 from antiphon.testing.subject import FamilySubject
 
@@ -61,7 +63,9 @@ class _Contract:
                 raise TypeError(f"{cls.__name__} expects {key!r} to fail and gives no reason.")
 
     def _run(self, name: str, subject: Any, check: Callable[[Any], None] | None = None) -> None:
-        expected = self._expected(name, subject.name)
+        family = getattr(subject, "family", None)
+        known = {**self.expected_failures, **dict(getattr(family, "known_failures", ()))}
+        expected = expected_of(name, known, subject.name)
         failed = None
         try:
             (check or load_check(self._checks[name]))(subject)
@@ -71,35 +75,16 @@ class _Contract:
             pytest.skip(str(error))
         except CheckFailed as error:
             failed = error
-        if failed is not None:  # outside of the clause, so that pytest shows one failure, not two
-            _settle(name, failed, expected)
-        if expected and name != "random":  # chance may not find the counterexample
-            pytest.fail(f"{name} is expected to fail and passes: take it out of expected_failures.")
-
-    def _expected(self, check: str, subject: str) -> dict[str, str]:
-        """Return the reasons of one check by case, ``""`` for all of it."""
-        found = {}
-        for key, reason in self.expected_failures.items():
-            whose, colon, rest = key.rpartition(": ")
-            named, _, case = rest.partition("/")
-            if named == check and (not colon or whose == subject):
-                found[case] = reason
-        return found
-
-
-def _settle(name: str, error: CheckFailed, expected: dict[str, str]) -> None:
-    """Tell an expected failure from another."""
-    if "" in expected:
-        pytest.xfail(f"{name}: {expected['']}")
-    failed = {problem.where for problem in error.problems}
-    gone = sorted(set(expected) - failed)
-    if gone and failed:
-        pytest.fail(f"{name} passes on {', '.join(gone)}: take it out of expected_failures.")
-    if failed and failed <= set(expected):
-        pytest.xfail(f"{name}: {'; '.join(dict.fromkeys(expected.values()))}")
-    rest = [problem for problem in error.problems if problem.where not in expected]
-    lines = [f"  {problem.where}: {problem.text}" for problem in rest[3:]]
-    pytest.fail("\n".join([f"{name}: {error}", *lines]), pytrace=False)
+        # Outside of the clause, so that pytest shows one failure, not two.
+        status, message = judge(name, failed, expected)
+        if status == "xfailed":
+            pytest.xfail(f"{name}: {message}")
+        if status == "xpassed":
+            pytest.fail(message, pytrace=False)
+        if failed is not None:
+            rest = [problem for problem in failed.problems if problem.where not in expected]
+            lines = [f"  {problem.where}: {problem.text}" for problem in rest[3:]]
+            pytest.fail("\n".join([f"{name}: {message}", *lines]), pytrace=False)
 
 
 def _test(name: str, doc: str) -> Callable[[Any, Any], None]:

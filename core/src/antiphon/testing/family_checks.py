@@ -13,6 +13,7 @@ from antiphon.engine.rendering import Rendering, render
 from antiphon.errors import RenderError
 from antiphon.families import ModelFamily
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
+from antiphon.testing.running import FAMILY_CHECKS
 from antiphon.testing.scenarios import Case, with_arguments
 from antiphon.testing.subject import FamilySubject
 
@@ -37,6 +38,9 @@ def check_descriptor(subject: FamilySubject) -> None:
     both = set(family.required_tokens) & set(family.excluded_tokens)
     demand(not both, f"{sorted(both)} are required and excluded at once; no vocabulary fits.")
     demand(subject.template.strip(), "the template is empty; look at `template`.")
+    names = {key.partition("/")[0] for key, _ in family.known_failures}
+    strange = sorted(names - {*FAMILY_CHECKS, "capabilities", "random"})
+    demand(not strange, f"known_failures name {strange}, and there are no such checks.")
     grammar = subject.grammar
     if family.grammar is not None:
         unknown = set(family.end_tokens) - set(grammar.end_tokens)

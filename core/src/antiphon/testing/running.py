@@ -9,7 +9,7 @@ from typing import Any
 
 from antiphon.errors import AntiphonError
 from antiphon.families import ModelFamily, load_object
-from antiphon.testing.results import Report, run_check
+from antiphon.testing.results import Report, expected_of, run_check
 
 Check = Callable[[Any], None]
 
@@ -126,7 +126,7 @@ def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
     from antiphon.testing.capabilities import observe
 
     family: ModelFamily = subject.family
-    results = _run(FAMILY_CHECKS, subject, only)
+    results = _run(FAMILY_CHECKS, subject, only, dict(family.known_failures))
     facts: dict[str, Any] = {"grammar": "declared" if family.grammar else "inferred"}
     try:
         facts["capabilities"] = asdict(observe(subject))
@@ -166,7 +166,12 @@ def check_environment(subject: Any, *, only: Iterable[str] | None = None) -> Rep
     return Report(subject.name, "environment", _versions(subject.name), results)
 
 
-def _run(checks: Mapping[str, str], subject: Any, only: Iterable[str] | None) -> tuple[Any, ...]:
+def _run(
+    checks: Mapping[str, str],
+    subject: Any,
+    only: Iterable[str] | None,
+    known: Mapping[str, str] | None = None,
+) -> tuple[Any, ...]:
     wanted = tuple(checks) if only is None else tuple(only)
     unknown = sorted(set(wanted) - set(checks))
     if unknown:
@@ -175,7 +180,12 @@ def _run(checks: Mapping[str, str], subject: Any, only: Iterable[str] | None) ->
         raise InvalidParameter(
             f"There is no check named {unknown[0]!r}; there are {', '.join(checks)}."
         )
-    return tuple(run_check(name, load_check(checks[name]), subject) for name in wanted)
+    return tuple(
+        run_check(
+            name, load_check(checks[name]), subject, expected_of(name, known or {}, subject.name)
+        )
+        for name in wanted
+    )
 
 
 def _versions(name: str) -> dict[str, str]:
