@@ -136,3 +136,16 @@ def test_equal_prompts_and_samples_get_seeds_of_their_own():
     assert len({sample_seed(seed, j) for seed in seeds for j in range(4)}) == 12
     assert all(0 <= seed < 2**63 for seed in seeds)
     assert prompt_seeds([[1, 2]], 0) != prompt_seeds([[1, 2]], 1)
+
+
+def test_a_backends_own_mapping_is_hashable_and_keeps_its_form():
+    given = {
+        "structured_outputs": {"json": {"type": "object", "required": ["a"]}},
+        "bias": {3: 1.0},
+    }
+    params = SamplingParams.from_kwargs(given, extras=set(given))
+    same = SamplingParams.from_kwargs(given, extras=set(given))
+    assert params == same
+    assert hash(params) == hash(same)
+    assert params.extra["structured_outputs"]["json"]["type"] == "object"
+    assert params.extra["bias"] == {3: 1.0}

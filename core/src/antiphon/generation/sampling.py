@@ -336,4 +336,13 @@ def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> fl
 def _freeze(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(item) for item in value)
+    if isinstance(value, dict):
+        return FrozenDict({key: _freeze(item) for key, item in value.items()})
     return value
+
+
+class FrozenDict(dict[Any, Any]):
+    """A dict among a backend's own parameters, hashable as all of them are; it is not to be changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
