@@ -1,15 +1,11 @@
-"""The dialects keep the contract of the conformance kit; what is known to be wrong is named."""
+"""The dialects keep the contract of the conformance kit."""
 
 from __future__ import annotations
 
 from antiphon.testing import FamilyContract
 
-KNOWN_LLAMA2 = {
-    "codellama: responses/tool-call-none-content": "Content None is printed as that word.",
-}
 
-
-class TestLlama2(FamilyContract, expected_failures=KNOWN_LLAMA2):
+class TestLlama2(FamilyContract):
     names = ("llama2", "codellama")
     system = True
 

@@ -262,6 +262,14 @@ def test_code_behind_the_python_tag_is_a_call_of_the_interpreter(name):
     assert answer(name, text)["calls"] == [("code_interpreter", arguments, "ok")]
 
 
+@pytest.mark.parametrize("name", ["llama3.1", "llama3.2", "llama4"])
+def test_an_object_with_a_name_and_nothing_else_is_no_call(name):
+    text = '{"name": "Alice"}'
+    messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": text}]
+    assert antiphon.parse(render(name, messages), family=name)[-1]["content"] == text
+    assert antiphon.parse_response(text, family=name).get("tool_calls") is None
+
+
 def test_nested_lists_in_a_pythonic_call_of_llama_4_are_read():
     text = '[rewrite(queries=["red shoes, size 9", "boots"], top_k=3)]<|eot|>'
     arguments = {"queries": ["red shoes, size 9", "boots"], "top_k": 3}

@@ -7,9 +7,6 @@ from antiphon.testing import FamilyContract
 PARTS = "Content in parts is dropped without a word, and then no empty reasoning block is printed."
 OPEN = "The last message has no end token unless an answer is asked for."
 SPLIT = "White space behind a reasoning block that stood in the content is read as the format's."
-TAGS = (
-    "The prompt closes the reasoning with thinking off, and the template prints the block anyway."
-)
 
 KNOWN_CHAT = {
     f"qwen1.5: {check}": OPEN
@@ -51,12 +48,7 @@ class TestCallingAndSeeing(FamilyContract):
 
 
 KNOWN_THINKING_AND_SEEING = {
-    **{f"{name}: random": SPLIT for name in ("qwen3.5", "qwen3.5-nothink", "qwen3.6")},
-    **{
-        f"qwen3.5-nothink: generation_tags/{case}": TAGS
-        for field in ("reasoning-field", "think-inline")
-        for case in (field, f"{field}-two-turns")
-    },
+    f"{name}: random": SPLIT for name in ("qwen3.5", "qwen3.5-nothink", "qwen3.6")
 }
 
 

@@ -28,6 +28,8 @@ _RESULTS_END = "<｜tool▁outputs▁end｜>"
 # System messages have no header: they stand in front and end where the first turn begins, or, where the template
 # leaves them in their place, behind an answer as well.
 _SYSTEM = RoleForm("system", "", "", after=("",))
+# An answer that comes first has no header either, but an end.
+_FIRST = RoleForm("assistant", "", _EOS, after=("",))
 _ANYWHERE = RoleForm("system", "", "", after=("", "assistant"))
 _PARAGRAPH = RoleForm("system", "", "\n\n", after=("", "assistant"))
 _MOVED = "System messages that stood elsewhere come back in front, several as one."
@@ -135,7 +137,16 @@ V3 = Grammar(
     notes=(_MOVED, _UNMARKED),
 )
 V2_5 = replace(V3, name="deepseek-v2.5")
-CODER_V2_0724 = replace(V3, name="deepseek-coder-v2-0724", bos=" " * 8, prefix=_BOS)
+_MARGIN = " " * 8  # before the text that begins a conversation, once for each system message
+CODER_V2_0724 = replace(
+    V3,
+    name="deepseek-coder-v2-0724",
+    roles=(
+        RoleForm("system", _MARGIN + _BOS, after=("", "system")),
+        RoleForm("system", _MARGIN, after=("", "system")),
+        *V3.roles[1:],
+    ),
+)
 R1_DISTILL = replace(V3, name="deepseek-r1-distill", reasoning=_THINK)
 R1_DISTILL_FIRST = replace(R1_DISTILL, name="deepseek-r1-distill-first")
 R1 = replace(
@@ -151,6 +162,7 @@ R1_0528 = replace(
     name="deepseek-r1-0528",
     roles=(
         _SYSTEM,
+        _FIRST,
         RoleForm("user", _USER, _ASSISTANT),
         RoleForm("assistant", "", _EOS, after=("user", "assistant")),
         *_results("\n")[:-1],
@@ -167,6 +179,7 @@ V3_1 = Grammar(
     bos=_BOS,
     roles=(
         _SYSTEM,
+        _FIRST,
         RoleForm("user", _USER),
         RoleForm("assistant", f"{_ASSISTANT}</think>", _EOS, after=("user",)),
         RoleForm("assistant", _ASSISTANT, _EOS, after=("user",)),
@@ -220,17 +233,19 @@ V3_2 = Grammar(
     bos=_BOS,
     roles=(
         _SYSTEM,
+        _FIRST,
         RoleForm("user", _USER),
         RoleForm("user", f"{_RESULTS_CLOSED}{_USER}", after=("tool",)),
         RoleForm("assistant", _ASSISTANT, _EOS, after=("user",)),
         RoleForm("assistant", f"{_RESULTS_CLOSED}\n\n", _EOS, after=("tool",)),
         RoleForm("assistant", "", _EOS, after=("assistant",)),
-        RoleForm("tool", *_TAGGED, group_opener="\n\n<function_results>"),
         # The group is closed after as many results as there were calls, and only then.
-        RoleForm("tool", *_TAGGED, after=("tool",)),
+        RoleForm(
+            "tool", *_TAGGED, group_opener="\n\n<function_results>", finals=(_RESULTS_CLOSED,)
+        ),
+        RoleForm("tool", *_TAGGED, after=("tool",), finals=(_RESULTS_CLOSED,)),
         RoleForm("tool", f"{_RESULTS_CLOSED}{_TAGGED[0]}", _TAGGED[1], after=("tool",)),
     ),
-    generation_prompts=(_RESULTS_CLOSED,),
     end_tokens=(_EOS,),
     reasoning=_SEPARATE,
     calls=(_dsml("function_calls"),),

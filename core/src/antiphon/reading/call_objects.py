@@ -102,9 +102,10 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
         raise Invalid("the call has no name")
     held = next((key for key in argument_keys(call) if key in inner), None)
     if held is None:
-        # Without arguments: a tool that takes none; other keys would be lost.
+        # Without arguments: a tool that takes none; other keys would be lost. Without a marker it
+        # may be anything that has a name.
         known = {*form.name_keys, *form.id_keys, *form.wrapper_keys, "type"}
-        if not set(inner) <= known:
+        if form.bare or not set(inner) <= known:
             raise Invalid("the call has no arguments")
         return Call(name=name, arguments={}, id=_id(form.id_keys, inner, item), form=call)
     arguments = inner[held]

@@ -71,7 +71,7 @@ FALCON3 = ModelFamily(
         "tiiuae/Falcon3-10B-Instruct",
     ),
     name_patterns=(rf"^falcon[-_]?3[-_]\d+b(?:[-_]instruct)?{_PACKAGING}",),
-    arguments="either",
+    arguments="mapping",
     end_tokens=("<|endoftext|>",),
     notes=(
         "Calls and tool results are printed only where tools are given; without tools they are "
