@@ -13,7 +13,7 @@ import torch
 from antiphon.demo import problems_path
 from antiphon.envs import ChatEnv, WordProblems
 from antiphon.envs.conversation import Prompter
-from antiphon.envs.problems import read_problems
+from antiphon.envs.problems import read_rows
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
 from antiphon.rollouts.sampling_loop import RolloutSettings, roll_out
@@ -53,7 +53,7 @@ class Recording:
 
 def test_prompts_start_with_all_before_and_log_probs_agree(backend: Any) -> None:
     recording = Recording(backend)
-    rows = read_problems(problems_path())[:4]
+    rows = read_rows(problems_path(), WordProblems())[:4]
     settings = RolloutSettings(
         samples=2, batch_size=8, seed=5, params=SamplingParams(max_new_tokens=NEW_TOKENS)
     )
@@ -81,7 +81,7 @@ def test_the_wrapper_and_the_environment_keep_every_id(backend: Any, mode: Any) 
     policy = LLMWrapper(backend, input_mode=mode, generate_kwargs=options)
     task = WordProblems(max_turns=3, fallback=False, markers=())
     env = ChatEnv(input_mode=mode, tokenizer=backend.tokenizer, task=task, batch_size=3)
-    rows = read_problems(problems_path())[:3]
+    rows = read_rows(problems_path(), WordProblems())[:3]
     start = {key: [row[key] for row in rows] for key in ("question", "answer")}
     root = env.reset(TensorDict(start, batch_size=3))
     before: list[list[int]] | None = None

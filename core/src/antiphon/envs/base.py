@@ -445,12 +445,13 @@ def _alike(rows: list[TensorDictBase]) -> list[TensorDictBase]:
     A lazy stack shows only what all its rows have, so one row's lack would hide the others' data.
     """
     plain = {key for row in rows for key, value in row.items() if is_non_tensor(value)}
+    nothing: Any = NonTensorData(None)
     alike = []
     for row in rows:
         lacking = plain.difference(row.keys())
         row = row.copy() if lacking else row
         for key in lacking:
-            row.set(key, NonTensorData(None))
+            row.set(key, nothing)
         alike.append(row)
     return alike
 

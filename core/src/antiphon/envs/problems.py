@@ -1,7 +1,7 @@
-"""Reading word problems from a file, each fault named by its row.
+"""Reading the rows that a task asks about from a file, each fault named by its row.
 
-The form is GSM8K's: ``{"question": "...", "answer": "... #### 18"}``, one JSON object a line, or
-the same columns as Parquet. Further fields are kept.
+A row is one JSON object a line, or a row of a Parquet table; what it must have, the task says.
+Further fields are kept.
 """
 
 from __future__ import annotations
@@ -9,23 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from antiphon.envs.answers import reference_answer
 from antiphon.errors import InvalidData
+
+if TYPE_CHECKING:
+    from antiphon.envs.tasks import Task
 
 Row = dict[str, Any]
 
 
-def read_problems(
-    path: Path, *, question_key: str = "question", answer_key: str = "answer"
-) -> list[Row]:
-    """Return the rows of a problem file.
+def read_rows(path: Path, task: Task) -> list[Row]:
+    """Return the rows of a file for a task to ask about.
 
     Args:
         path: A ``.parquet`` file, or anything else as JSON lines. Empty lines are passed over.
-        question_key: The field of the question.
-        answer_key: The field of the reference.
+        task: Says what a row must have.
 
     Raises:
         InvalidData: The file can't be read or a row is faulty; rows are counted from 1, as lines
@@ -34,7 +33,7 @@ def read_problems(
     rows: list[Row] = []
     faults: list[tuple[int, str]] = []
     for number, row in numbered_rows(path):
-        fault = row if isinstance(row, str) else _row_fault(row, question_key, answer_key)
+        fault = row if isinstance(row, str) else task.row_fault(row)
         if fault is None:
             rows.append(dict(row))  # type: ignore[arg-type]
         else:
@@ -44,8 +43,7 @@ def read_problems(
         others = ", ".join(str(n) for n, _ in faults[1:6])
         more = f" (rows {others}{' and more' if len(faults) > 6 else ''} too)" if others else ""
         raise InvalidData(
-            f"Row {number} of {path} {fault}{more}; each row must be a JSON object with "
-            f"{question_key!r} and {answer_key!r} as text, the answer ending in '#### N'."
+            f"Row {number} of {path} {fault}{more}; each row must be {task.row_form}."
         )
     if not rows:
         raise InvalidData(f"{path} holds no rows; give a file with at least one problem.")
@@ -100,20 +98,14 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     yield from enumerate(table.to_pylist(), start=1)
 
 
-def _row_fault(row: Mapping[str, Any], question_key: str, answer_key: str) -> str | None:
-    for key in (question_key, answer_key):
-        value = row.get(key)
-        if value is None:
-            return f"has no field {key!r}{_near(row)}"
-        if not isinstance(value, str):
-            return f"has {_kind(value)} in {key!r}, not text"
-        if not value.strip():
-            return f"has an empty {key!r}"
-    try:
-        reference_answer(row[answer_key])
-    except ValueError:
-        return f"has no number in {answer_key!r}"
-    return None
+def text_fault(row: Mapping[str, Any], key: str) -> str | None:
+    """Return why a field is no text, in words, or None where it is."""
+    value = row.get(key)
+    if value is None:
+        return f"has no field {key!r}{_near(row)}"
+    if not isinstance(value, str):
+        return f"has {_kind(value)} in {key!r}, not text"
+    return None if value.strip() else f"has an empty {key!r}"
 
 
 def _near(row: Mapping[str, Any]) -> str:

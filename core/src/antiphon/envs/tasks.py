@@ -20,6 +20,7 @@ from antiphon.envs.answers import (
     reference_answer,
     visible_text,
 )
+from antiphon.envs.problems import text_fault
 from antiphon.errors import InvalidData
 
 Message = dict[str, Any]
@@ -74,6 +75,18 @@ class Task:
             messages.append({"role": "system", "content": self.system_prompt})
         messages.append({"role": "user", "content": row[self.data_key]})
         return messages
+
+    @property
+    def row_form(self) -> str:
+        """What a data row looks like, in words."""
+        return f"a JSON object with {self.data_key!r} as text"
+
+    def row_fault(self, row: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with a data row, in words that follow "Row 3", or None.
+
+        Files are looked through before anybody answers a question.
+        """
+        return text_fault(row, self.data_key)
 
     def respond(self, messages: Sequence[Message], row: Mapping[str, Any], turn: int) -> Reply:
         """Return the reply to the last of ``messages``.
@@ -138,6 +151,22 @@ class WordProblems(Task):
         self.markers = markers
         self.right_reward = right_reward
         self.format_reward = format_reward
+
+    @property
+    def row_form(self) -> str:
+        return (
+            f"a JSON object with {self.data_key!r} and {self.answer_key!r} as text, the answer ending "
+            "in '#### N'"
+        )
+
+    def row_fault(self, row: Mapping[str, Any]) -> str | None:
+        fault = text_fault(row, self.data_key) or text_fault(row, self.answer_key)
+        if fault is None:
+            try:
+                reference_answer(row[self.answer_key])
+            except ValueError:
+                return f"has no number in {self.answer_key!r}"
+        return fault
 
     def respond(self, messages: Sequence[Message], row: Mapping[str, Any], turn: int) -> Reply:
         message = messages[-1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antiphon.envs.problems import read_problems
+from antiphon.envs.problems import read_rows
 from antiphon.envs.tasks import Task, WordProblems
 from antiphon.errors import BackendError, InvalidData, InvalidParameter, OutputError, PluginError
 from antiphon.generation.sampling import SamplingParams
@@ -254,11 +254,7 @@ def load_rows(options: RunOptions, task: Task) -> list[dict[str, Any]]:
     """Return the problems that the options ask for."""
     from antiphon.demo import problems_path
 
-    rows = read_problems(
-        options.data or problems_path(),
-        question_key=task.data_key,
-        answer_key=getattr(task, "answer_key", "answer"),
-    )
+    rows = read_rows(options.data or problems_path(), task)
     return rows if options.limit is None else rows[: options.limit]
 
 
