@@ -11,9 +11,9 @@ from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering, render
 from antiphon.engine.tokenization import (
     TokenizedRendering,
-    assemble,
+    encode,
+    is_encoded,
     pieces_to_encode,
-    plan,
     tokenize,
 )
 from antiphon.engine.tokenizers import view
@@ -60,19 +60,14 @@ def render_batch(
         result = []
         # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
         with ThreadPoolExecutor(1) as pool:
-            for chunk in list(_encode_ahead(conversations, tokenizer, pool, tools, options)):
+            ahead = _encode_ahead(
+                conversations, tokenizer, pool, tools, options, allow_control_tokens
+            )
+            for chunk in list(ahead):
                 chunk.encoded.result()
                 for rendering, texts in zip(chunk.renderings, chunk.texts, strict=True):
                     result.append(
-                        _named(
-                            len(result),
-                            assemble,
-                            rendering,
-                            plan(rendering, tokens),
-                            tokens,
-                            allow_control_tokens=allow_control_tokens,
-                            texts=texts,
-                        )
+                        _named(len(result), encode, rendering, tokens, allow_control_tokens, texts)
                     )
     if max_length is not None:
         result = [truncate(item, max_length, side=truncation_side) for item in result]
@@ -84,7 +79,7 @@ class _Chunk:
     """Conversations that are encoded together."""
 
     renderings: list[Rendering] = field(default_factory=list)
-    texts: list[list[str]] = field(default_factory=list)
+    texts: list[list[str] | None] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     encoded: Future[Any] = field(default_factory=Future)
 
@@ -95,21 +90,27 @@ def _encode_ahead(
     pool: ThreadPoolExecutor,
     tools: Sequence[Any] | None,
     options: dict[str, Any],
+    allow_control_tokens: bool,
 ) -> Iterator[_Chunk]:
     """Render conversations while the texts of those before are being encoded."""
     tokens = view(tokenizer)
     chunk = _Chunk()
     for row, conversation in enumerate(conversations):
         rendering = _named(row, render, conversation, tokenizer, tools=tools, **options)
-        texts = pieces_to_encode(rendering, tokens)
+        texts = None
+        if not is_encoded(rendering, tokens, allow_control_tokens):
+            texts = pieces_to_encode(rendering, tokens)
+            chunk.missing += tokens.missing(texts)
         chunk.renderings.append(rendering)
         chunk.texts.append(texts)
-        chunk.missing += tokens.missing(texts)
         if len(chunk.missing) >= _CHUNK:
             chunk.encoded = pool.submit(tokens.entries, chunk.missing)
             yield chunk
             chunk = _Chunk()
-    chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+    if chunk.missing:
+        chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+    else:
+        chunk.encoded.set_result(None)
     yield chunk
 
 

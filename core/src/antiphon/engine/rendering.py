@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.continuation import continued
 from antiphon.engine.provenance import REASONING_FIELDS, spans_of
-from antiphon.engine.source import Source, prepare
+from antiphon.engine.remembered import recall, remember, rendering_key
+from antiphon.engine.source import (
+    Source,
+    choose_template,
+    special_tokens,
+    trace_input,
+    untraced,
+)
 from antiphon.errors import InvalidMessage
 from antiphon.plugins.events import rendering_made
 
@@ -50,6 +57,7 @@ class Rendering:
         spans: The parts of the text that came from messages, sorted, not overlapping.
         input_spans: The parts that came from tools, documents and other variables; their message is -1.
         messages: The messages, as the template saw them.
+        found: What was found out about the text (turns, pieces, ids); equal renderings share it.
     """
 
     text: str
@@ -59,7 +67,7 @@ class Rendering:
     add_generation_prompt: bool = False
     continued: bool = False
     tokenizer: Any = field(default=None, repr=False, compare=False)
-    plans: dict[int, Any] = field(default_factory=dict, repr=False, compare=False)
+    found: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def messages(self) -> list[Any]:
@@ -70,7 +78,11 @@ class Rendering:
     def _located(self) -> tuple[list[Turn], dict[int, str]]:
         from antiphon.engine.turns import locate_turns
 
-        return locate_turns(self)
+        located = self.found.get("turns")
+        if located is None:
+            turns, unlocated = locate_turns(self)
+            located = self.found["turns"] = (tuple(turns), unlocated)
+        return list(located[0]), dict(located[1])
 
     @property
     def turns(self) -> list[Turn]:
@@ -158,16 +170,18 @@ def render(
         TemplateInvalid: The template is not Jinja.
         InvalidMessage: A message, tool or document is not of a form that templates accept.
     """
-    source = prepare(
-        messages,
-        tokenizer,
-        chat_template=chat_template,
-        family=family,
-        tools=tools,
-        documents=documents,
-        template_kwargs=template_kwargs,
+    name, template = choose_template(tokenizer, chat_template, family, tools)
+    messages = untraced(messages, template)
+    specials = special_tokens(tokenizer)
+    flags = (add_generation_prompt, continue_final_message)
+    key = rendering_key(
+        messages, template, name, specials, tools, documents, template_kwargs, flags
     )
-    rendering = render_source(source, tokenizer, add_generation_prompt, continue_final_message)
+    rendering = recall(key, tokenizer)
+    if rendering is None:
+        source = trace_input(messages, name, template, specials, tools, documents, template_kwargs)
+        rendering = render_source(source, tokenizer, add_generation_prompt, continue_final_message)
+        remember(key, rendering)
     rendering_made(rendering)
     return rendering
 

@@ -44,12 +44,17 @@ def _weigh(text: str, shape: Hashable) -> int:
     return len(text) + 256
 
 
+_QUIET: Hashable = (None, True, None, None)
+
+
 class _Words(NamedTuple):
     """The strings of a template: all of them, and those that it may look for inside a text, with their pattern."""
 
     every: frozenset[str]
     inside: tuple[str, ...]
+    by_sign: tuple[tuple[str, tuple[str, ...]], ...]  # those inside, by their first character
     pattern: re.Pattern[str]
+    longest: int  # characters of the longest string of the template
     known: BoundedCache[str, Hashable]
 
 
@@ -58,22 +63,24 @@ def shape_of(messages: Sequence[Any], template: str) -> tuple[Hashable, ...]:
     words = _words(template)
     texts = [value for message in messages for value in message.values() if isinstance(value, str)]
     whole = "\n".join(texts)
-    # Most texts hold none of the template's words, and are looked through together.
-    loud = any(map(whole.__contains__, words.inside))
-    return tuple(
-        tuple(
-            (
-                key,
-                "".join((item,))
-                if key in _VERBATIM and isinstance(item, str)
-                else _text(item, words, loud)
-                if isinstance(item, str)
-                else _shape(item, words),
-            )
-            for key, item in message.items()
-        )
-        for message in messages
+    # Most texts hold none of the template's words, and are looked through together; most words begin with "<".
+    loud = any(
+        sign in whole and any(map(whole.__contains__, those)) for sign, those in words.by_sign
     )
+    return tuple([_shape_of_message(message, words, loud) for message in messages])
+
+
+def _shape_of_message(message: Any, words: _Words, loud: bool) -> Hashable:
+    parts: list[Hashable] = []
+    for key, item in message.items():
+        parts.append(key)
+        if not isinstance(item, str):
+            parts.append(_shape(item, words))
+        elif key in _VERBATIM:
+            parts.append("".join((item,)))
+        else:
+            parts.append(_text(item, words, loud))
+    return tuple(parts)
 
 
 def _shape(value: Any, words: _Words) -> Hashable:
@@ -96,6 +103,8 @@ def _shape(value: Any, words: _Words) -> Hashable:
 def _text(value: str, words: _Words, loud: bool) -> Hashable:
     text = "".join((value,))  # a plain string: its methods are the quick ones
     stripped = text.strip()
+    if not loud and len(stripped) == len(text) > words.longest:
+        return _QUIET  # what most texts are
     found: Hashable = None
     if loud:
         inside = [word for word in words.inside if word in text]
@@ -145,4 +154,10 @@ def _words(template: str) -> _Words:
     # The order of markers in a text may matter, that of plain words does not.
     marks = "|".join(re.escape(word) for word in ordered if not word.isidentifier())
     pattern = re.compile(marks or r"(?!)")
-    return _Words(frozenset(every), ordered, pattern, BoundedCache(_KEPT_CHARACTERS, _weigh))
+    by_sign = tuple(
+        (sign, tuple(word for word in ordered if word[0] == sign))
+        for sign in sorted({word[0] for word in ordered})
+    )
+    longest = max(map(len, every), default=0)
+    known: BoundedCache[str, Hashable] = BoundedCache(_KEPT_CHARACTERS, _weigh)
+    return _Words(frozenset(every), ordered, by_sign, pattern, longest, known)

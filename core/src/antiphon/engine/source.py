@@ -85,11 +85,31 @@ def prepare(
 ) -> Source:
     """Check and trace the input of a rendering."""
     name, template = choose_template(tokenizer, chat_template, family, tools)
-    if hasattr(messages, "to_chats"):
-        from antiphon.conversations.templating import renderable
+    messages = untraced(messages, template)
+    specials = special_tokens(tokenizer)
+    return trace_input(messages, name, template, specials, tools, documents, template_kwargs)
 
-        messages = renderable(messages.to_chats(), template)
-    variables = _special_tokens(tokenizer)
+
+def untraced(messages: Any, template: str) -> Any:
+    """Return message dicts in the form that the template takes, where a History was given."""
+    if not hasattr(messages, "to_chats"):
+        return messages
+    from antiphon.conversations.templating import renderable
+
+    return renderable(messages.to_chats(), template)
+
+
+def trace_input(
+    messages: Any,
+    name: str,
+    template: str,
+    specials: Mapping[str, Any],
+    tools: Sequence[Any] | None,
+    documents: Sequence[Mapping[str, Any]] | None,
+    template_kwargs: Mapping[str, Any],
+) -> Source:
+    """Give all text of the input its origin; the template is chosen, the special tokens are known."""
+    variables = dict(specials)
     for key, value in template_kwargs.items():
         # Special tokens are the template's; other text that callers pass in is content.
         variables[key] = (
@@ -203,7 +223,8 @@ def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:
     return templates if isinstance(templates, str) else None
 
 
-def _special_tokens(tokenizer: Any) -> dict[str, Any]:
+def special_tokens(tokenizer: Any) -> dict[str, Any]:
+    """Return the special tokens of a tokenizer as templates see them: ``bos_token``, …."""
     inner = getattr(tokenizer, "tokenizer", None)  # of a processor
     tokens = (
         getattr(tokenizer, "special_tokens_map", None)

@@ -112,14 +112,42 @@ def tokenize(
         return [tokenize_whole(rendering, tokens, allow_control_tokens) for rendering in renderings]
     if len(renderings) > 1 and not tokens.inner_mark:
         tokens.entries(
-            [piece for rendering in renderings for piece in pieces_to_encode(rendering, tokens)]
+            [
+                piece
+                for rendering in renderings
+                if not is_encoded(rendering, tokens, allow_control_tokens)
+                for piece in pieces_to_encode(rendering, tokens)
+            ]
         )
-    return [
-        assemble(
-            rendering, plan(rendering, tokens), tokens, allow_control_tokens=allow_control_tokens
+    return [encode(rendering, tokens, allow_control_tokens) for rendering in renderings]
+
+
+def encode(
+    rendering: Rendering,
+    tokens: TokenizerView,
+    allow_control_tokens: bool,
+    texts: list[str] | None = None,
+) -> TokenizedRendering:
+    """Encode a rendering, or return its ids as they were found before; ``texts`` as for `assemble`."""
+    key = (tokens.number, allow_control_tokens)
+    kept: tuple[tuple[int, ...], tuple[bool, ...], Pieces] | None = rendering.found.get(key)
+    if kept is None:
+        made = assemble(
+            rendering,
+            plan(rendering, tokens),
+            tokens,
+            allow_control_tokens=allow_control_tokens,
+            texts=texts,
         )
-        for rendering in renderings
-    ]
+        rendering.found[key] = (tuple(made.input_ids), tuple(made._mask), made._pieces)
+        return made
+    ids, mask, pieces = kept
+    return TokenizedRendering(list(ids), rendering, list(mask), pieces, tokens)
+
+
+def is_encoded(rendering: Rendering, tokens: TokenizerView, allow_control_tokens: bool) -> bool:
+    """Whether `encode` has nothing to do."""
+    return (tokens.number, allow_control_tokens) in rendering.found
 
 
 def pieces_to_encode(rendering: Rendering, tokens: TokenizerView) -> list[str]:
@@ -129,49 +157,56 @@ def pieces_to_encode(rendering: Rendering, tokens: TokenizerView) -> list[str]:
 
 def plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
     """Cut a rendering's text into control tokens and pieces between them; kept with the rendering."""
-    kept = rendering.plans.get(id(tokens))
+    kept: Pieces | None = rendering.found.get(tokens.number)
     if kept is None:
-        kept = _plan(rendering, tokens)
-        rendering.plans[id(tokens)] = kept
+        kept = rendering.found[tokens.number] = _plan(rendering, tokens)
     return kept
 
 
 def _plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
     text, template = rendering.text, rendering.source.template
     # Cuts: every control token of the scaffold, and both ends of every turn.
-    controls: list[tuple[int, int, int]] = []
-    for start, end in scaffold_runs(rendering):
-        for first, last, token in tokens.controls(text[start:end], template):
-            controls.append((start + first, start + last, token))
-    controls.append((len(text), len(text), -1))
-    edges = [
-        (edge, inside)
-        for turn in rendering.turns
-        for edge, inside in ((turn.start, True), (turn.end, False))
-    ]
-    edges.append((len(text) + 1, False))
+    edges: list[int] = []
+    for turn in rendering.turns:
+        edges += (turn.start, turn.end)
+    edges.append(len(text) + 1)
     pieces = Pieces()
-    position, number, inside = 0, 0, False
-    edge, opens = edges[0]
-    for start, end, token in controls:
-        while edge <= start:
-            if position < edge:
-                pieces.add(position, edge, -1, inside)
-                position = edge
-            inside = opens
-            number += 1
-            edge, opens = edges[number]
-        if position < start:
-            pieces.add(position, start, -1, inside)
-        if token >= 0:
-            pieces.add(start, end, token, inside)
-        position = end
+    add, known = pieces.add, tokens.controls_known(template).get
+    position, number, edge = 0, 0, edges[0]
+    inside = False  # a turn begins at every second edge, and ends at the one behind it
+    for first, last in scaffold_runs(rendering):
+        run = text[first:last]
+        controls = known(run)
+        for start, end, token in tokens.controls(run, template) if controls is None else controls:
+            start, end = first + start, first + end
+            while edge <= start:
+                if position < edge:
+                    add(position, edge, -1, inside)
+                    position = edge
+                inside = not inside
+                number += 1
+                edge = edges[number]
+            if position < start:
+                add(position, start, -1, inside)
+            add(start, end, token, inside)
+            position = end
+    while edge <= len(text):
+        if position < edge:
+            add(position, edge, -1, inside)
+            position = edge
+        inside = not inside
+        number += 1
+        edge = edges[number]
+    if position < len(text):
+        add(position, len(text), -1, inside)
     return pieces
 
 
 def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
-    spans = [(s.start, s.end) for s in rendering.spans if s.field[:1] != ("role",)]
+    spans: list[tuple[int, int]] = [
+        (start, end) for start, end, _, field in rendering.spans if not field or field[0] != "role"
+    ]
     if rendering.input_spans:
         spans = sorted(spans + [(s.start, s.end) for s in rendering.input_spans])
     runs = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from antiphon.engine.caches import BoundedCache
 from antiphon.errors import TokenizerMismatch
 
 _CACHED_CHARACTERS = 32 * 2**20
+_numbers = itertools.count()
 
 
 class Tokenizer(Protocol):
@@ -53,6 +55,7 @@ class TokenizerView:
     Attributes:
         backend: The Rust tokenizer, or None.
         added: The added tokens: id to (text, special).
+        number: Tells this view from every other one of the process.
         inner_mark: A text to encode before a piece that stands inside a text, and then to take away, for tokenizers
             that put a space before whatever they encode; "" where none is needed, None where it does not help.
     """
@@ -62,6 +65,7 @@ class TokenizerView:
             weakref.ref(tokenizer) if _weak(tokenizer) else (lambda: tokenizer)
         )
         self.backend = _backend(tokenizer)
+        self.number = next(_numbers)
         self._own_backend: Any = None
         self.added: dict[int, tuple[str, bool]] = _added_tokens(tokenizer, self.backend)
         self._added_ids = frozenset(self.added)
@@ -69,7 +73,7 @@ class TokenizerView:
             _CACHED_CHARACTERS, lambda key, value: len(key) + 64
         )
         self._offsets: BoundedCache[str, list[tuple[int, int]]] = BoundedCache(4096)
-        self._controls: BoundedCache[tuple[str, str], list[Control]] = BoundedCache(16384)
+        self._controls: BoundedCache[str, BoundedCache[str, list[Control]]] = BoundedCache(64)
         self._control_ids: BoundedCache[str, frozenset[int]] = BoundedCache(256)
 
     # Ids
@@ -195,12 +199,20 @@ class TokenizerView:
 
     def controls(self, text: str, template: str) -> list[Control]:
         """Return the control tokens that ``text``, which the template wrote, spells out."""
-        key = (text, template)
-        found = self._controls.get(key)
+        known = self.controls_known(template)
+        found = known.get(text)
         if found is None:
             found = self._find_controls(text, self.control_ids(template))
-            self._controls.put(key, found)
+            known.put(text, found)
         return found
+
+    def controls_known(self, template: str) -> BoundedCache[str, list[Control]]:
+        """Return the cache of `controls` for one template."""
+        known = self._controls.get(template)
+        if known is None:
+            known = BoundedCache(4096)
+            self._controls.put(template, known)
+        return known
 
     def find(self, text: str, ids: frozenset[int]) -> list[Control]:
         """Return where tokens of ``ids`` stand in ``text``."""
@@ -288,14 +300,23 @@ class TokenizerView:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """Name and digest, ``name#digest``: what tokens carry to say whose they are."""
+        """What tokens carry to say whose they are: ``name#digits``.
+
+        The digits are of the size, the added tokens, some hundreds of entries and of how probes are cut: enough to tell
+        tokenizers apart that somebody might mix up, in a millisecond (`digest` reads all of the vocabulary).
+        """
         name = self._name()
         short = PurePath(name).name if PurePath(name).is_absolute() else name
-        return f"{short}#{self.digest}"
+        size = _size(self._tokenizer())
+        entry = getattr(self.backend, "id_to_token", lambda token: None)
+        entries = [entry(token) for token in range(0, size, max(1, size // 512))]
+        known = [size, sorted(self.added.items()), entries, self.encode(_PROBES)]
+        digits = hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        return f"{'-'.join(short.split())}#{digits}"
 
     def is_of(self, fingerprint: str) -> bool:
         """Whether a fingerprint is that of this tokenizer, whatever it was called."""
-        return fingerprint == self.fingerprint or fingerprint.rpartition("#")[2] == self.digest
+        return fingerprint.rpartition("#")[2] == self.fingerprint.rpartition("#")[2]
 
 
 def view(tokenizer: Any) -> TokenizerView:

@@ -13,7 +13,7 @@ own strings the texts contain), those nearby in order. Places are kept as distan
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,7 +87,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     ]
     if not assistants:
         return turns, unlocated
-    extents = _extents([(s.start, s.end, s[2:]) for s in rendering.spans], len(messages), len(text))
+    extents = _extents(rendering.spans, len(messages), len(text))
     finder = _Finder(source)
     context = context_key(source)
     shapes = [hash(shape) for shape in shape_of(messages[: assistants[-1] + 1], source.template)]
@@ -148,21 +148,27 @@ def _scattered(rendering: Rendering, turns: list[Turn]) -> set[int]:
     }
 
 
-def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list[_Extent]:
+def _own(spans: list[SpanTuple]) -> list[tuple[int, int, int, Any]]:
+    """Return the spans that came from messages, flat."""
+    return [(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
+
+
+def _extents(
+    spans: Sequence[tuple[int, int, int, Any]], count: int, length: int
+) -> list[_Extent]:
     """Return the extent of each message; headers' fields do not count as text of a message."""
     first = [-1] * count
     last = [-1] * count
-    starts: list[tuple[int, int]] = []
     reached = -1
     quoted: set[Any] = set()
-    for start, end, (message, path) in spans:
-        starts.append((start, message))
-        if path and path[0] in HEADER_FIELDS:
-            continue
-        if path and path[-1] in QUOTED_FIELDS:
-            if (message, path) in quoted:
+    for start, end, message, path in spans:
+        if path:
+            if path[0] in HEADER_FIELDS:
                 continue
-            quoted.add((message, path))
+            if path[-1] in QUOTED_FIELDS:
+                if (message, path) in quoted:
+                    continue
+                quoted.add((message, path))
         if first[message] < 0:
             first[message] = start
         elif message < reached and first[reached] > first[message]:
@@ -172,15 +178,16 @@ def _extents(spans: list[tuple[int, int, Any]], count: int, length: int) -> list
     result = []
     before = 0
     position = 0
+    size = len(spans)
     for index in range(count):
         shown = first[index] >= 0
         # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
         end_of_text = last[index] if shown else before
-        while position < len(starts) and (
-            starts[position][1] <= index or starts[position][0] < end_of_text
+        while position < size and (
+            spans[position][2] <= index or spans[position][0] < end_of_text
         ):
             position += 1
-        after = starts[position][0] if position < len(starts) else length
+        after = spans[position][0] if position < size else length
         result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
         before = max(before, end_of_text)
     return result
@@ -225,7 +232,7 @@ class _Finder:
         prompt = self.prefix(index, True)
         if prompt is None:
             return None
-        own = _extents([s for s in prompt[1] if s[2][0] >= 0], index, len(prompt[0]))
+        own = _extents(_own(prompt[1]), index, len(prompt[0]))
         return prompt[0][max((e.last for e in own if e.shown), default=0) :]
 
     def start_only(self, text: str, index: int, extent: _Extent) -> _Place:
@@ -357,7 +364,7 @@ class _Finder:
         print is the turn's, unless that is nothing.
         """
         prefix, spans = own
-        extent = _extents([s for s in spans if s[2][0] >= 0], index + 1, len(prefix))[index]
+        extent = _extents(_own(spans), index + 1, len(prefix))[index]
         if extent.shown and not empty:
             place = extent.last
         elif prefix.startswith(text[:anchor]):
