@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -384,3 +385,53 @@ def test_a_marker_without_a_call_does_not_take_the_next_turn() -> None:
     conversation = read_conversation(text, family=QWEN3)
     assert conversation.messages[1]["content"] == "<tool_call>\n"
     assert conversation.prompted
+
+
+def test_an_opener_of_reasoning_and_a_marker_without_a_call_keep_their_text() -> None:
+    answer = "<think><tool_call>\n"
+    text = (
+        f"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n"
+        "<|im_start|>user\nr<|im_end|>\n"
+    )
+    messages = parse(text, family=QWEN3)
+    assert [message["content"] for message in messages] == ["q", answer, "r"]
+
+
+def test_white_space_at_the_end_of_a_prompt_is_no_part_of_the_answer() -> None:
+    reading = read_response("Hi.", prompt="<|im_start|>assistant\n\n\n", family=QWEN3)
+    assert reading.message["content"] == "Hi."
+    assert unparse(reading) == "Hi."
+
+
+def test_a_call_that_the_prompt_began_is_whole_and_is_shown_whole() -> None:
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": "one"}}\n</tool_call>'
+    for size in range(text.index("<") + 1, len(text)):
+        prompt = f"<|im_start|>assistant\nLook.\n{text[:size]}"
+        parser = stream_parser(prompt=prompt, family=QWEN3)
+        events = parser.feed(text[size:])
+        reading = parser.finish()
+        events += reading.last_events
+        shown = "".join(event.text for event in events if event.kind == "arguments")
+        assert calls_of(reading.message) == [("f", {"a": "one"})]
+        assert reading.message["content"] is None
+        assert shown == '{"a": "one"}'
+        assert unparse(reading) == text[size:]
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_an_end_token_between_calls_ends_a_models_turn(cut: int) -> None:
+    """DeepSeek V3's template prints one between the calls of a message; a model that goes on behind it makes things
+    up.
+    """
+    end = "<｜end▁of▁sentence｜>"
+    call = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>"
+    form = replace(DEEPSEEK_V3.calls[0], separator=f"{end}\n")
+    grammar = replace(DEEPSEEK_V3, calls=(form,))
+    text = f"<｜tool▁calls▁begin｜>{call}{end}\n{call}"
+    message = parse_response(text, family=grammar)
+    assert calls_of(message) == [("f", {})]
+    assert message["is_complete"]
+    parser = stream_parser(family=grammar)
+    for start in range(0, len(text), cut):
+        parser.feed(text[start : start + cut])
+    assert parser.close() == message

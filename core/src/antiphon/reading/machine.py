@@ -97,17 +97,17 @@ class Machine(CallStates):
     def forget(self) -> None:
         """Drop what was read so far, but not where it led: it was the prompt's.
 
-        A call that the prompt began is kept whole.
+        Text that may still become a marker is kept to go on with, and a call that the prompt began
+        is kept whole; the pieces hold nothing of either.
         """
-        if self._open is None and self._state not in ("start", "broken"):
-            # What was held back for a marker belongs to the prompt as well.
-            self._pos = len(self._text)
+        self._borrowed = len(self._compiled.plain(self._gap + self._text[self._pos :]))
+        if self._open is not None:
+            self._open.show_again()
         self.reasoning.clear()
         self.content.clear()
         self.calls.clear()
         self.pieces.clear()
         self._events.clear()
-        self._gap = ""
 
     # The states
 

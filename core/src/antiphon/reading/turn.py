@@ -33,6 +33,8 @@ class Turn:
         self._state = "start"
         self._gap = ""
         self._after_call = False
+        self._borrowed = 0
+        """How many characters, of those that no piece holds yet, are the prompt's."""
         self._events: list[Event] = []
         self.reasoning: list[str] = []
         self.content: list[str] = []
@@ -45,17 +47,27 @@ class Turn:
         events, self._events = self._events, []
         return events
 
+    def _own(self, text: str) -> str:
+        """Return plain text without what is the prompt's of it."""
+        size = min(self._borrowed, len(text))
+        self._borrowed -= size
+        return text[size:]
+
     def _piece(self, kind: PieceKind, text: str) -> None:
+        text = self._compiled.plain(text)
+        if self._borrowed:
+            text = self._own(text)
         if text:
-            self.pieces.append(Piece(kind, self._compiled.plain(text)))
+            self.pieces.append(Piece(kind, text))
 
     def _say(self, kind: Literal["reasoning", "content"], text: str) -> None:
-        if not text:
-            return
         text = self._compiled.plain(text)
-        (self.reasoning if kind == "reasoning" else self.content).append(text)
-        self.pieces.append(Piece(kind, text))
-        self._events.append(Event(kind, text))
+        if self._borrowed:
+            text = self._own(text)
+        if text:
+            (self.reasoning if kind == "reasoning" else self.content).append(text)
+            self.pieces.append(Piece(kind, text))
+            self._events.append(Event(kind, text))
 
     def _say_content(self, text: str) -> None:
         """Content; white space after a call counts only if more than white space follows."""

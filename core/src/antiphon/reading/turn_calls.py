@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from antiphon.reading.bare import read_bare
 from antiphon.reading.calls import Call, Found, Progress, name_of, read_call, step
 from antiphon.reading.compiled import Compiled, CompiledCall
-from antiphon.reading.events import Event, Piece, Tools
+from antiphon.reading.events import Event, Tools
 from antiphon.reading.scan import Invalid, skip_white
 from antiphon.reading.turn import Turn
 
@@ -25,6 +25,11 @@ class _Open:
     progress: Progress
     shown: bool = False
     refusal: tuple[str, str | None, CompiledCall] | None = None
+
+    def show_again(self) -> None:
+        """Forget what was shown of the call."""
+        self.shown = False
+        self.progress.shown, self.progress.emitted = self.progress.arguments, 0
 
 
 class CallStates(Turn):
@@ -118,7 +123,7 @@ class CallStates(Turn):
         for number, call in enumerate(found.calls):
             call.raw = raw
             self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
-        self.pieces.append(Piece("call", raw))
+        self._piece("call", text[opened.start : found.end])
         self._in_block = found.calls[-1].form
         self._state = "between"
 
@@ -194,28 +199,28 @@ class CallStates(Turn):
                 self._state = "content"
                 return True
             return False
-        for part in (*form.block_closer.parts, form.separator):
-            if not part:
-                continue
+        for part in form.block_closer.parts:
             if text.startswith(part, at):
-                end = at + len(part)
-                if part == form.separator and not self._another(form, end):
-                    following = skip_white(text, end)
-                    if following >= len(text) and not final:
-                        return False
-                    continue
-                self._drop_gap()
-                self._piece("format", text[self._pos : end])
-                self._pos = end
-                self._block_open = self._block_open and part == form.separator
+                self._step_over(at + len(part))
+                self._block_open = False
                 return True
             if not final and part.startswith(text[at:]):
                 return False
+        # Where templates print an end token between calls, a model's turn ends with it.
+        separator = form.separator if form.separator not in self._compiled.stops else ""
+        if separator and text.startswith(separator, at):
+            end = at + len(separator)
+            following = self._another(form, end, final)
+            if following is None:
+                return False
+            if following:
+                self._step_over(end)
+                return True
+        elif separator and not final and separator.startswith(text[at:]):
+            return False
         for opener in form.triggers:
             if text.startswith(opener, at):
-                self._drop_gap()
-                self._piece("format", text[self._pos : at])
-                self._pos = at
+                self._step_over(at)
                 self._begin(self._compiled.triggers[opener], at)
                 return True
             if not final and opener.startswith(text[at:]):
@@ -226,21 +231,31 @@ class CallStates(Turn):
             and _CALL_START[form.form.style].match(text, at)
         ):
             # Calls without an opener of their own follow each other in one block.
-            self._drop_gap()
-            self._piece("format", text[self._pos : at])
-            self._pos = at
+            self._step_over(at)
             self._begin([form], at)
             return True
         self._block_open = False
         self._state = "content"
         return True
 
-    def _another(self, form: CompiledCall, pos: int) -> bool:
-        at = skip_white(self._text, pos)
-        rest = self._text[at:]
+    def _step_over(self, end: int) -> None:
+        """Take the text up to a position for a part of the format."""
+        self._drop_gap()
+        self._piece("format", self._text[self._pos : end])
+        self._pos = end
+
+    def _another(self, form: CompiledCall, pos: int, final: bool) -> bool | None:
+        """Whether another call stands behind a separator; None for more text."""
+        rest = self._text[skip_white(self._text, pos) :]
+        if not rest and not final:
+            return None
         if self._block_open and not form.opener.parts:
             return _CALL_START[form.form.style].match(rest) is not None
-        return any(rest.startswith(opener) for opener in form.triggers)
+        if any(rest.startswith(opener) for opener in form.triggers):
+            return True
+        if not final and any(opener.startswith(rest) for opener in form.triggers):
+            return None
+        return False
 
     def _bare(self, final: bool) -> bool:
         """Content that may be nothing but calls without markers: known only at its end."""
