@@ -124,6 +124,11 @@ def main() -> None:
     print(
         "tokens:", sum(len(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
     )
+
+    def forget() -> None:
+        remembered.forget()
+        tokens._ids.clear()
+
     plain = median(theirs, options.repeats)
     report(
         "render with spans / transformers' render",
@@ -135,10 +140,6 @@ def main() -> None:
     def ours() -> None:
         for item in antiphon.render_batch(work, tokenizer):
             item.assistant_mask  # noqa: B018
-
-    def forget() -> None:
-        remembered.forget()
-        tokens._ids.clear()
 
     fast = median(
         lambda: [e.ids for e in backend.encode_batch_fast(texts, add_special_tokens=False)],
