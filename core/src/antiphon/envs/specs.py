@@ -273,14 +273,12 @@ class NonTensor(Spec):
         return f"{wanted} was expected, not {type(value).__name__}"
 
     def _filled(self, ragged: int) -> NonTensorData | NonTensorStack:
-        if not self.shape:
-            return NonTensorData(self.example_data)
-        value: Any = self.example_data
-        for size in reversed(self.shape):
-            value = [value] * (ragged if size == -1 else size)
-        if not value:
-            return NonTensorData(self.example_data, batch_size=(0,) * self.ndim)
-        return NonTensorStack.from_list(value)
+        return self._stack([ragged if size == -1 else size for size in self.shape])
+
+    def _stack(self, sizes: list[int]) -> NonTensorData | NonTensorStack:
+        if not sizes or not sizes[0]:  # tensordict before 0.15 can't ask an empty stack for its names
+            return NonTensorData(self.example_data, batch_size=(0,) * len(sizes))
+        return NonTensorStack(*(self._stack(sizes[1:]) for _ in range(sizes[0])))
 
     def zero(self) -> NonTensorData | NonTensorStack:
         return self._filled(0)
