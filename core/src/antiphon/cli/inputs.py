@@ -99,11 +99,18 @@ def read_template(path: str) -> str:
 def load_tokenizer(name: str | None) -> Any:
     """Return the tokenizer of a hub name or a folder, None without a name.
 
+    "embedded" is the model that the transformers backend brings along.
+
     Raises:
         ModelNotFound: There is no such tokenizer, or transformers, which reads it, is not installed.
     """
     if name is None:
         return None
+    if name == "embedded":
+        from antiphon.registry import get_backend
+
+        backend: Any = get_backend("transformers").load()
+        return backend.load_tokenizer(name)
     try:
         from transformers import AutoTokenizer
     except ImportError as error:

@@ -17,7 +17,7 @@ from antiphon.generation.scoring import pad_rows
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
 from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, library_generate
-from antiphon_transformers.loading import load_model
+from antiphon_transformers.loading import load_model, load_tokenizer
 from antiphon_transformers.reuse import Reuse
 from antiphon_transformers.score import score_rows
 from antiphon_transformers.stopping import Stops
@@ -38,6 +38,7 @@ class TransformersBackend:
 
     name = "transformers"
     extra_parameters = EXTRA_PARAMETERS | IGNORED_PARAMETERS
+    load_tokenizer = staticmethod(load_tokenizer)  # for those who need no model
 
     def __init__(
         self,

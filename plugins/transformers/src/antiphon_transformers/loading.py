@@ -45,7 +45,7 @@ def load_model(
             raise InvalidParameter(f"{names} only applies where a model is loaded by name.")
         if kind is not None or device is not None:
             model = model.to(dtype=kind, device=device)
-        return model, _tokenizer(tokenizer) if tokenizer is not None else None
+        return model, load_tokenizer(tokenizer) if tokenizer is not None else None
 
     name = os.fspath(model)
     if name in embedded.NAMES:
@@ -64,7 +64,7 @@ def load_model(
     if gguf_file is not None and kind is None:
         loaded = loaded.to(torch.float32)
     keep = {k: v for k, v in options.items() if k in _TOKENIZER_OPTIONS}
-    return loaded, _tokenizer(tokenizer if tokenizer is not None else name, **keep)
+    return loaded, load_tokenizer(tokenizer if tokenizer is not None else name, **keep)
 
 
 _TOKENIZER_OPTIONS = frozenset(
@@ -72,7 +72,12 @@ _TOKENIZER_OPTIONS = frozenset(
 )
 
 
-def _tokenizer(tokenizer: Any, **options: Any) -> Any:
+def load_tokenizer(tokenizer: Any, **options: Any) -> Any:
+    """Return the tokenizer of a model's name or folder; what is no name is one already.
+
+    Raises:
+        ModelNotFound: There is no such tokenizer.
+    """
     if not isinstance(tokenizer, (str, os.PathLike)):
         return tokenizer
     name = os.fspath(tokenizer)
