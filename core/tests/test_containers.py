@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand besi
 
 from antiphon.conversations.containers import ChatHistory, LogProbs, Masks, Text, Tokens
 from antiphon.conversations.history import History
-from antiphon.errors import ContainerError, TurnRewritten
+from antiphon.errors import ContainerError, TokenizerMismatch, TurnRewritten
 from container_tokenizers import small_tokenizer
 
 SIMPLE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there!"}]
@@ -493,3 +494,40 @@ def test_containers_pickle_stack_and_move() -> None:
     )
     assert data[1]["history", "full"].to_chats() == LONGER
     assert data["history"].full.to_chats() == [SIMPLE, LONGER]
+
+
+def test_tokens_say_whose_they_are_and_others_are_refused(tmp_path: Path) -> None:
+    own = tokenizer()
+    other = copy.deepcopy(own)
+    other.add_tokens(["moons"])
+    tokens = both().to_tokens(own)
+    known = tokens.fingerprints
+    assert known[0] is known[1]
+    assert known[0].keys() == {"tokenizer", "template", "plugins"}
+    tokens.pad(0).memmap(str(tmp_path))
+    copies = {
+        "rows": tokens,
+        "one row": tokens[0],
+        "padded": tokens.pad(0),
+        "unpadded": tokens.pad(0).unpad(),
+        "pickled": pickle.loads(pickle.dumps(tokens)),
+        "stacked": torch.stack([tokens.pad(0), tokens.pad(0)]),
+        "lazily": lazy_stack([tokens, tokens]),
+        "cloned": tokens.clone(),
+        "moved": tokens.to("cpu"),
+        "joined": torch.cat([tokens.pad(0), tokens.pad(0)]),
+        "of text": both().to_text(own).to_tokens(own),
+        "mapped": Tokens.load_memmap(str(tmp_path)),
+    }
+    for name, copied in copies.items():
+        with pytest.raises(TokenizerMismatch, match=r"row 0: .*#\w+\) than this one \(.*#\w+"):
+            copied.to_text(other)
+        with pytest.raises(TokenizerMismatch):
+            copied.to_history(other)
+        assert copied.to_text(own) is not None, name
+    mixed = lazy_stack([tokens[0], both().to_tokens(other)[1]])
+    with pytest.raises(TokenizerMismatch, match="row 1"):
+        mixed.to_text(own)
+    # Ids that say nothing are believed.
+    plain = Tokens(full=tokens[0].full, batch_size=())
+    assert plain.to_text(other) is not None

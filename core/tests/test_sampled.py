@@ -99,13 +99,17 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("marked", [True, False], ids=["marked", "unmarked"])
+@pytest.mark.parametrize(
+    ("edit", "marked"),
+    [(edit, True) for edit in EDITS]
+    # Plain messages without a mark: nothing says what they said before.
+    + [(edit, False) for edit in EDITS if edit not in (edit_chats, edit_json)],
+)
 def test_an_edited_answer_loses_its_ids_and_says_so(
     edit: Callable[[History], History], marked: bool
 ) -> None:
     answer = sampled()
-    if not marked:  # from elsewhere: marked when History takes it in
+    if not marked:  # from elsewhere
         del answer["sampled_as"]
     history = History.from_chats([USER, answer])
     kept = encoded(history)
@@ -186,29 +190,30 @@ def test_new_ids_for_a_new_text_are_believed() -> None:
 def test_extend_notices_an_edit_of_plain_messages() -> None:
     own = small_tokenizer()
     prompt = antiphon.render([USER], own, add_generation_prompt=True).tokenize()
-    for marked in (True, False):
-        answer = sampled() | {"content": "no moon"}
-        if not marked:
-            del answer["sampled_as"]
-        item = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True)
-        assert [b.edited for b in item.breaks] == [True]
-        assert own.decode(item.input_ids) == item.rendering.text
-        assert item.sampled == {}
-        with pytest.raises(TurnRewritten, match="Message 1 was edited after it was sampled"):
-            antiphon.extend(prompt, [answer, USER], on_break="raise")
-        with pytest.raises(TurnRewritten, match="edited"):
-            antiphon.extend(None, [USER, answer], tokenizer=own, on_break="raise")
-        assert antiphon.extend(None, [USER, answer], tokenizer=own, on_break="split").starts_anew
+    answer = sampled() | {"content": "no moon"}
+    item = antiphon.extend(prompt, [answer, USER], add_generation_prompt=True)
+    assert [b.edited for b in item.breaks] == [True]
+    assert own.decode(item.input_ids) == item.rendering.text
+    assert item.sampled == {}
+    with pytest.raises(TurnRewritten, match="Message 1 was edited after it was sampled"):
+        antiphon.extend(prompt, [answer, USER], on_break="raise")
+    with pytest.raises(TurnRewritten, match="edited"):
+        antiphon.extend(None, [USER, answer], tokenizer=own, on_break="raise")
+    assert antiphon.extend(None, [USER, answer], tokenizer=own, on_break="split").starts_anew
 
 
-def test_ids_without_a_mark_are_believed_as_long_as_they_spell_the_message() -> None:
+def test_ids_without_a_mark_stand_for_what_their_message_says_when_it_is_found() -> None:
     own = small_tokenizer()
     ids = own.encode("<s>two  moons\n<|im_end|>", add_special_tokens=False)
     prompt = antiphon.render([USER], own, add_generation_prompt=True).tokenize()
-    for said in ({"content": "two moons"}, {"content": "", "reasoning_content": "two  moons"}, {}):
-        answer = {"role": "assistant", "content": "", **said, "token_ids": ids}
-        item = antiphon.extend(prompt, [answer])
-        assert item.input_ids[len(prompt) :][: len(ids)] == ids
+    answer = {"role": "assistant", "content": "parsed otherwise", "token_ids": ids}
+    item = antiphon.extend(prompt, [answer])
+    assert item.input_ids[len(prompt) :][: len(ids)] == ids
+    history = History.from_chats([USER, answer])
+    assert history.to_chats() == [USER, answer]  # the mark is the History's own
+    history[1].content = "edited"
+    chats = history.to_chats()
+    assert encoded(History.from_chats(chats)).breaks[0].edited
 
 
 def test_sampled_ids_of_another_tokenizer_are_refused() -> None:

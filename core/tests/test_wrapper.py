@@ -9,7 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from antiphon import ChatHistory, History, LLMWrapper, Masks, Text, Tokens
-from antiphon.errors import BackendError, BatchingClosed, InvalidParameter
+from antiphon.errors import (
+    BackendError,
+    BatchingClosed,
+    InvalidParameter,
+    TokenizerMismatch,
+    TurnRewritten,
+)
 from antiphon.generation.backends import Generation, Scores
 from antiphon.generation.sampling import SamplingParams
 from tensordict import TensorDict
@@ -121,7 +127,7 @@ def test_history_mode_writes_everything(make, tokenizer):
     out = wrapper(td)
     assert out is td
     assert wrapper.in_keys == [("history", "prompt")]
-    assert wrapper.out_keys == ["text", "tokens", "masks", "log_probs", "history"]
+    assert wrapper.out_keys == ["text", "masks", "tokens", "log_probs", "history"]
     prompts = [
         tokenizer.encode(f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n").ids
         for text in ("a", "hello")
@@ -352,6 +358,10 @@ def test_prompts_already_as_tokens_are_used_where_preferred(make, tokenizer):
     td = history(ask("a"))
     td["tokens"] = Tokens(prompt=torch.tensor([own]), batch_size=(1,))
     assert rows(make(prefer_tokens=True)(td.copy()), "tokens", "prompt") == [own]
+    # What an earlier turn left behind is no prompt of this one.
+    whole = rows(make()(history(ask("a"))), "tokens", "prompt")[0]
+    td["tokens"] = Tokens(prompt=torch.tensor([whole[:-3]]), batch_size=(1,))
+    assert rows(make(prefer_tokens=True)(td.copy()), "tokens", "prompt") == [whole]
     assert rows(make()(td.copy()), "tokens", "prompt") != [own]
 
 
@@ -503,3 +513,51 @@ def test_a_backend_without_logits_has_log_probs_and_says_why_it_has_no_distribut
         scorer.get_dist(history(ask("a"), part="full"))
     found = make().log_prob(history(ask("a"), part="full"), as_list=True)
     assert found[0][0].isnan()
+
+
+# Sampled turns that can't be kept, and tokens of others
+
+
+def test_breaks_are_told_by_row_and_policies_hold(make):
+    wrapper = make(generate_kwargs={"max_new_tokens": 3})
+    out = wrapper(history(ask("a"), ask("hello")))
+    assert out["tokens"].get("breaks").tolist() == [[], []]
+    chats = out["history"].full.to_chats()
+    chats[1][-1]["content"] = "edited"
+    td = history(*[[*chat, {"role": "user", "content": "b"}] for chat in chats])
+    kept = wrapper(td.copy())
+    first, second = kept["tokens"].get("breaks").tolist()
+    assert first == []
+    (found,) = second
+    assert (found["message"], found["edited"]) == (1, True)
+    assert found["now"].startswith("edited")
+    assert found["was"]
+    assert kept["tokens"].starts_anew is None
+    split = make(on_break="split", pad_output=True)(td.copy())
+    assert split["tokens"].starts_anew.tolist() == [False, True]
+    assert [len(b) for b in split["tokens"].get("breaks").tolist()] == [0, 1]
+    with pytest.raises(TurnRewritten, match="Row 1: Message 1 was edited"):
+        make(on_break="raise")(td.copy())
+    with pytest.raises(InvalidParameter, match="on_break"):
+        make(on_break="ignore")
+    samples = make(num_samples=2)(td.copy())
+    assert samples["tokens"].get("breaks").tolist()[1] == [second, second]
+    scored = make(generate=False)(history(*td["history"].prompt.to_chats(), part="full"))
+    assert [len(b) for b in scored["tokens"].get("breaks").tolist()] == [0, 1]
+
+
+def test_tokens_of_another_tokenizer_are_refused(make, tokenizer):
+    out = make()(history(ask("a")))
+    assert out["tokens"].fingerprints[0].keys() == {"tokenizer", "template", "plugins"}
+    scorer = make(generate=False, input_mode="tokens")
+    assert scorer(TensorDict(tokens=out["tokens"], batch_size=(1,)))["log_probs"] is not None
+    other = type(tokenizer).from_str(tokenizer.to_str())
+    other.add_tokens(["hello"])
+    strange = make(generate=False, input_mode="tokens", tokenizer=other)
+    with pytest.raises(TokenizerMismatch, match=r"row 0: .*#\w+\) than this one \(.*#\w+"):
+        strange(TensorDict(tokens=out["tokens"], batch_size=(1,)))
+
+
+def test_scoring_without_log_probs_is_refused(make):
+    with pytest.raises(InvalidParameter, match="return_log_probs must be True"):
+        make(generate=False, return_log_probs=False)

@@ -121,7 +121,7 @@ def test_text_mode_reads_and_writes_text(wrapper):
         strict=True,
     ):
         assert full == prompt + answer
-    assert texts.out_keys == ["text", "tokens", "masks", "log_probs"]
+    assert texts.out_keys == ["text", "masks", "tokens", "log_probs"]
 
 
 def test_tokens_mode_takes_padding_from_the_mask_and_not_from_the_ids(wrapper):

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from antiphon.engine.sampled import sampled_mark
+from antiphon.engine.sampled import fits_as_found, found_mark
 from antiphon.errors import InvalidMessage
 
 # The fields of a stored message in the order of History.
@@ -119,7 +119,7 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     if "token_ids" in stored:
         # From here on an edit is noticed, wherever it happens.
         mark = message.get("sampled_as")
-        stored["sampled_as"] = str(mark) if mark is not None else sampled_mark(message)
+        stored["sampled_as"] = found_mark(message) if mark is None else _string("sampled_as", mark)
     extra = {
         key: value for key, value in message.items() if key not in _KNOWN and value is not None
     }
@@ -398,6 +398,8 @@ def _openai_message(item: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in item.items():
         if value is None or key in ("role", "extra"):
             continue
+        if key == "sampled_as" and fits_as_found(item):
+            continue  # it came without
         if key == "is_complete":
             if not value:
                 message[key] = False

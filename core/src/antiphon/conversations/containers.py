@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorClass, is_tensor_collection
+from tensordict import NonTensorData, TensorClass, is_tensor_collection
 
 from antiphon.conversations.fields import field_entry
 from antiphon.conversations.history import History
 from antiphon.conversations.padding import Side, pad_storage, place_storage, unpad_rows
-from antiphon.conversations.ragged import ragged
+from antiphon.conversations.ragged import ragged, shared_values
+from antiphon.conversations.specs import container_spec, tensor_leaf
 from antiphon.errors import ContainerError
+from antiphon.fingerprints import check_tokens
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -33,28 +35,6 @@ __all__ = ["ChatHistory", "LogProbs", "Masks", "Text", "Tokens"]
 
 _PARTS = ("prompt", "response", "full")
 _MASKS = ("all_attention_mask", "all_assistant_mask")
-
-
-def _spec(
-    cls: type, shape: Any, names: Sequence[str] | None, known: Sequence[str], leaf: Any
-) -> Any:
-    """The spec of a container: `leaf(shape)` under each name."""
-    from antiphon.envs import Composite
-
-    shape = tuple(shape)
-    unknown = set(names or ()) - set(known)
-    if unknown:
-        raise ContainerError(
-            f"{cls.__name__} has no {', '.join(sorted(unknown))}; it has {', '.join(known)}"
-        )
-    entries = {name: leaf(shape) for name in names or known}
-    return Composite(entries, shape=shape, data_cls=cls)
-
-
-def _tensor_leaf(dtype: torch.dtype) -> Any:
-    from antiphon.envs import Unbounded
-
-    return lambda shape: Unbounded(shape=(*shape, -1), dtype=dtype)
 
 
 def _is_padded(container: Any) -> bool:
@@ -75,14 +55,20 @@ def _pad(container: Any, names: Sequence[str], fill: float, side: Side | None, s
     sides: dict[str, Side] = {name: side or "right" for name in names}
     if side is None and "prompt" in sides:
         sides["prompt"] = "left"
-    made = type(container)._from_tensordict(pad_storage(container._tensordict, fill, sides, sizes))
+    td = pad_storage(container._tensordict, fill, sides, sizes)
+    known = shared_values(container._tensordict, "fingerprints")
+    if known:
+        td["fingerprints"] = NonTensorData(data=known[0], batch_size=td.batch_size)
+    made = type(container)._from_tensordict(td)
     made.padded = True
     return made
 
 
 def _unpad(container: Any, names: Sequence[str], masks: Any) -> Any:
     rows = unpad_rows(container._tensordict, names, masks)
-    return ragged(type(container), container.batch_size, rows, container.device)
+    known = shared_values(container._tensordict, "fingerprints")
+    shared = {"fingerprints": known[0]} if known else None
+    return ragged(type(container), container.batch_size, rows, container.device, shared)
 
 
 class Tokens(TensorClass["nocast"]):
@@ -94,6 +80,11 @@ class Tokens(TensorClass["nocast"]):
         full: [..., tokens] of both.
         padded: whether the rows are padded to one length.
         bounds: of padded rows: start and end of what is real, [..., 2] under each name.
+        fingerprints: whose tokens they are, and of which template and plugins (`token_fingerprints`); None where
+            nobody said so. Conversions refuse tokens of another tokenizer.
+        breaks: for each row the sampled turns whose ids could not be kept: a list of dicts with `message`,
+            `position`, `was`, `now` and `edited`. None where it is not told.
+        starts_anew: [...], bool, whether a trajectory begins with the row, where breaks are to split it.
     """
 
     prompt: torch.Tensor | None = None
@@ -101,11 +92,14 @@ class Tokens(TensorClass["nocast"]):
     full: torch.Tensor | None = None
     padded: bool | None = None
     bounds: Any | None = None
+    fingerprints: dict[str, str] | None = None
+    breaks: list[Any] | None = None
+    starts_anew: torch.Tensor | None = None
 
     @classmethod
     def default_spec(cls, shape: Any = (-1,), keys: Sequence[str] | None = None) -> Any:
         """The spec of a container of batch size `shape` with `keys`."""
-        return _spec(cls, shape, keys, _PARTS, _tensor_leaf(torch.int64))
+        return container_spec(cls, shape, keys, _PARTS, tensor_leaf(torch.int64))
 
     def pad(
         self, padding_value: int, *, side: Side | None = None, sizes: dict[str, int] | None = None
@@ -124,14 +118,25 @@ class Tokens(TensorClass["nocast"]):
         """Ragged rows without padding; `masks` is needed where they were padded elsewhere."""
         return _unpad(self, _PARTS, masks)
 
+    def check_tokenizer(self, tokenizer: Any) -> None:
+        """Makes sure that these are tokens of `tokenizer`, where they say whose they are.
+
+        Raises:
+            TokenizerMismatch: names the row and both tokenizers.
+        """
+        known = shared_values(self._tensordict, "fingerprints")
+        check_tokens(known, tokenizer, type(self).__name__)
+
     def to_text(self, tokenizer: Any, skip_special_tokens: bool = False, masks: Any = None) -> Text:
         """What the ids decode to, control tokens included unless `skip_special_tokens`.
 
         Raises:
             ContainerError: padded tokens of which nothing says what is real (see `unpad`).
+            TokenizerMismatch: the tokens are of another tokenizer.
         """
         from antiphon.conversations.reading_back import tokens_to_text
 
+        self.check_tokenizer(tokenizer)
         return tokens_to_text(
             self.unpad(masks) if _is_padded(self) else self, tokenizer, skip_special_tokens
         )
@@ -161,10 +166,14 @@ class Tokens(TensorClass["nocast"]):
             tools: type the arguments of calls.
             log_probs: of the response, as ragged rows.
             masks: see `unpad`.
+
+        Raises:
+            TokenizerMismatch: the tokens are of another tokenizer.
         """
         from antiphon.conversations.reading_back import tokens_to_history
         from antiphon.conversations.templating import Template
 
+        self.check_tokenizer(tokenizer)
         template = Template(
             tokenizer, chat_template, chat_template_name, {} if tools is None else {"tools": tools}
         )
@@ -191,7 +200,7 @@ class Masks(TensorClass["nocast"]):
     @classmethod
     def default_spec(cls, shape: Any = (-1,), keys: Sequence[str] | None = None) -> Any:
         """The spec of a container of batch size `shape` with `keys`."""
-        return _spec(cls, shape, keys, _MASKS, _tensor_leaf(torch.bool))
+        return container_spec(cls, shape, keys, _MASKS, tensor_leaf(torch.bool))
 
     def pad(
         self,
@@ -240,7 +249,7 @@ class LogProbs(TensorClass["nocast"]):
     @classmethod
     def default_spec(cls, shape: Any = (-1,), keys: Sequence[str] | None = None) -> Any:
         """The spec of a container of batch size `shape` with `keys`."""
-        return _spec(cls, shape, keys, _PARTS, _tensor_leaf(torch.float32))
+        return container_spec(cls, shape, keys, _PARTS, tensor_leaf(torch.float32))
 
     def pad(
         self,
@@ -275,7 +284,7 @@ class Text(TensorClass["nocast"]):
         """The spec of a container of batch size `shape` with `keys`."""
         from antiphon.envs import NonTensor
 
-        return _spec(
+        return container_spec(
             cls, shape, keys, _PARTS, lambda size: NonTensor(shape=size, example_data="a text")
         )
 
@@ -349,7 +358,9 @@ class ChatHistory(TensorClass["nocast"]):
     @classmethod
     def default_spec(cls, shape: Any = (-1,), keys: Sequence[str] | None = None) -> Any:
         """The spec of a container of batch size `shape` with `keys`."""
-        return _spec(cls, shape, keys, _PARTS, lambda size: History.default_spec(shape=(*size, -1)))
+        return container_spec(
+            cls, shape, keys, _PARTS, lambda size: History.default_spec(shape=(*size, -1))
+        )
 
     def to_text(
         self,

@@ -19,6 +19,7 @@ from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Template
 from antiphon.engine.sampled import standing_ids
 from antiphon.errors import ContainerError, TurnRewritten
+from antiphon.fingerprints import token_fingerprints
 
 if TYPE_CHECKING:
     from antiphon.conversations.containers import ChatHistory, LogProbs, Masks, Text, Tokens
@@ -154,16 +155,19 @@ class EncodedChats:
     chat: ChatHistory
     chats: _Chats
     rows: dict[str, list[Encoded]]
+    template: Template
 
     def _shaped(self, values: Iterable[list[Any]], dtype: torch.dtype) -> Any:
         device = self.chat.device
         tensors = [as_tensor(value, dtype, device) for value in values]
         return nested_like(self.chats.nested, self.chats.depth, tensors)
 
-    def _container(self, cls: Any, rows: dict[str, Any]) -> Any:
+    def _container(
+        self, cls: Any, rows: dict[str, Any], shared: dict[str, Any] | None = None
+    ) -> Any:
         from antiphon.conversations.ragged import ragged
 
-        return ragged(cls, self.chat.batch_size, rows, self.chat.device)
+        return ragged(cls, self.chat.batch_size, rows, self.chat.device, shared)
 
     def tokens(self) -> Tokens:
         """The ids."""
@@ -172,7 +176,8 @@ class EncodedChats:
         rows = {
             n: self._shaped((r.ids for r in rows), torch.int64) for n, rows in self.rows.items()
         }
-        return self._container(Tokens, rows)  # type: ignore[no-any-return]
+        made_by = token_fingerprints(self.template.tokenizer, self.template.source)
+        return self._container(Tokens, rows, {"fingerprints": made_by})  # type: ignore[no-any-return]
 
     def log_probs(self) -> LogProbs:
         """The log-probs that messages carry; NaN elsewhere."""
@@ -217,7 +222,7 @@ def encode_history(chat: ChatHistory, template: Template) -> EncodedChats:
         raise ContainerError(
             "this ChatHistory holds neither prompt, response nor full: there is nothing to convert"
         )
-    return EncodedChats(chat, chats, rows)
+    return EncodedChats(chat, chats, rows, template)
 
 
 def _behind(prompt: Encoded, full: Encoded, chats: _Chats, i: int, template: Template) -> Encoded:

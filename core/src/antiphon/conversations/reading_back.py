@@ -17,6 +17,7 @@ from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Template, read_answer, read_chat
 from antiphon.errors import ContainerError
+from antiphon.fingerprints import token_fingerprints
 
 if TYPE_CHECKING:
     from antiphon.conversations.containers import ChatHistory, LogProbs, Text, Tokens
@@ -221,7 +222,8 @@ def text_to_tokens(
         nested, depth = known[name]
         tensors = [as_tensor(row, torch.int64, text.device) for row in rows]
         shaped[name] = nested_like(nested, depth, tensors)
-    tokens: Tokens = ragged(Tokens, text.batch_size, shaped, text.device)
+    shared = {"fingerprints": token_fingerprints(tokenizer)}
+    tokens: Tokens = ragged(Tokens, text.batch_size, shaped, text.device, shared)
     return tokens.pad(pad_id(tokenizer)) if padding else tokens
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from antiphon.engine.pieces import Pieces
 from antiphon.engine.provenance import trace
 from antiphon.engine.rendering import Rendering, render_source
-from antiphon.engine.sampled import Sampled, attach, check_tokenizer, could_say, split_sampled
+from antiphon.engine.sampled import Sampled, attach, check_tokenizer, split_sampled
 from antiphon.engine.source import Source, prepare, trace_messages
 from antiphon.engine.tokenization import (
     Break,
@@ -374,9 +374,6 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
         # The prompt opened something that the rendered turn does not show.
         tokens = view(rendering.tokenizer)
         sampled.lead = _encode_scaffold(prompt[len(sampled.context) :], source, tokens)
-    if not sampled.marked:
-        own = source.messages[message]
-        sampled.edited = not could_say(sampled, own, rendering.tokenizer)
 
 
 def _rest(source: Source) -> tuple[Any, ...]:

@@ -4,7 +4,8 @@ Ids stand only for the message that they were sampled as. So beside ``token_ids`
 ``sampled_as``, a mark of what it said then, of the ids, and of their tokenizer. It goes wherever the message goes:
 files, copies, branches. A message that says something else now was edited, and its ids are not used.
 
-Messages from elsewhere have ids and no mark. They are believed as long as the ids spell what the message says.
+Messages from elsewhere have ids and no mark: whatever they say then is what the ids stand for. A History marks them
+when it takes them in, so that edits in it are noticed; `openai_messages` takes such a mark away where it still fits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from antiphon.errors import InvalidMessage, TokenizerMismatch
 SAMPLED_KEYS = ("token_ids", "log_probs", "sampled_as")
 
 _DIGITS = 12
+# Begins a mark that was made of what a message said when it was found, not when it was sampled.
+_FOUND = "~"
 
 
 @dataclass
@@ -40,7 +43,6 @@ class Sampled:
         lead: Ids that the prompt put before the answer and that the rendered turn does not show.
         closing: The end token, for an answer that lacks one.
         known: Whether ``text`` and what follows are filled in.
-        marked: Whether the message says what it was sampled as.
         edited: Whether the message says something else than the ids were sampled as.
         tokenizer: The mark of the tokenizer of the ids; "" where it is not known.
     """
@@ -55,7 +57,6 @@ class Sampled:
     lead: list[int] = field(default_factory=list)
     closing: list[int] = field(default_factory=list)
     known: bool = False
-    marked: bool = False
     edited: bool = False
     tokenizer: str = ""
 
@@ -98,6 +99,17 @@ def sampled_mark(message: Mapping[str, Any], tokenizer: str = "") -> str:
     return f"{_digest(_said(message))} {_digest(list(map(int, message['token_ids'])))} {tokenizer}".rstrip()
 
 
+def found_mark(message: Mapping[str, Any]) -> str:
+    """Return the mark of a message from elsewhere, which is taken for what its ids stand for."""
+    return _FOUND + sampled_mark(message)
+
+
+def fits_as_found(message: Mapping[str, Any]) -> bool:
+    """Whether a message still says what it said when it was found."""
+    mark = str(message.get("sampled_as") or "")
+    return mark.startswith(_FOUND) and mark == found_mark(message)
+
+
 def sampled_of(message: Mapping[str, Any]) -> Sampled | None:
     """Return what a message carries of its sampling; None where there are no ids.
 
@@ -117,8 +129,8 @@ def sampled_of(message: Mapping[str, Any]) -> Sampled | None:
     said, stood, tokenizer = _parts(message.get("sampled_as"))
     # Other ids were put in since: the mark is not theirs.
     if said and stood == _digest(ids):
-        own.marked, own.tokenizer = True, tokenizer
-        own.edited = said != _digest(_said(message))
+        own.tokenizer = tokenizer
+        own.edited = said.removeprefix(_FOUND) != _digest(_said(message))
     return own
 
 
@@ -162,21 +174,6 @@ def check_tokenizer(sampled: Mapping[int, Sampled], tokenizer: Any) -> None:
                 f"({view(tokenizer).fingerprint}); use that one, or leave token_ids out of the messages "
                 "(History.without_sampled())."
             )
-
-
-def could_say(own: Sampled, message: Mapping[str, Any], tokenizer: Any) -> bool:
-    """Whether ids may be those of a message that bears no mark: what it says can be found in their text.
-
-    Its content or its reasoning will do, white space apart: servers and parsers strip and split as they like. What the
-    prompt had opened already (``lead``) counts as spelled.
-    """
-    tokens = view(tokenizer)
-    plain = [token for token in own.ids if not tokens.added.get(token, ("", False))[1]]
-    lead = tokens.decode(own.lead)
-    spelled = [_squeezed(lead + tokens.decode(ids)) for ids in (own.ids, plain)]
-    _, content, reasoning, _ = _said(message)
-    said = [_squeezed(part) for part in (content, reasoning) if isinstance(part, str)]
-    return not any(said) or any(part in text for part in said if part for text in spelled)
 
 
 def _parts(mark: Any) -> tuple[str, str, str]:
@@ -226,10 +223,6 @@ def _filled(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_filled(item) for item in value]
     return value
-
-
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
 
 
 def _digest(value: Any) -> str:

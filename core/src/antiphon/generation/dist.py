@@ -244,7 +244,7 @@ class DistributionMethods:
         if padding_side not in ("left", "right"):
             raise InvalidParameter(f"padding_side must be 'left' or 'right', not {padding_side!r}.")
         scorer = self._scorer()
-        rows = scorer._read(td, "full")
+        rows = scorer.reader.read(td, "full")
         logits = scorer._row_logits(rows)
         width = max(map(len, rows.ids))
         first = logits[0]

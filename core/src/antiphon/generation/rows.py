@@ -1,5 +1,4 @@
-"""What a wrapper's call works on: one flat list of rows, read from a tensordict and written back to
-one.
+"""What a wrapper's call works on: one flat list of rows, read from a tensordict.
 
 A batch of any shape becomes a list; prompts of several samples follow each other, so row ``i * n +
 j`` answers prompt i.
@@ -8,9 +7,9 @@ j`` answers prompt i.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
@@ -18,22 +17,19 @@ from tensordict import TensorDictBase, is_tensor_collection
 from antiphon.conversations import containers
 from antiphon.conversations.conversion import encode_history
 from antiphon.conversations.encoding import decoded
-from antiphon.conversations.fields import nested_entry
 from antiphon.conversations.history import History
 from antiphon.conversations.padding import leaves, token_rows
-from antiphon.conversations.ragged import ragged
 from antiphon.conversations.rows import storage
-from antiphon.conversations.templating import Message, Template, read_answer
-from antiphon.engine.sampled import attach
-from antiphon.errors import FamilyNotFound, GrammarUnavailable, InvalidParameter
-from antiphon.generation.backends import Generation
+from antiphon.conversations.templating import Message, Template
+from antiphon.engine.extension import rewritten
+from antiphon.errors import InvalidParameter, TurnRewritten
+from antiphon.generation.settings import Key, key_path
 
-Key = Any  # a string, or a tuple of strings
+if TYPE_CHECKING:
+    from antiphon.engine.tokenization import Break
 
 # tensordict makes these classes as they are defined: a type checker does not know their fields.
 ChatHistory: Any = containers.ChatHistory
-LogProbs: Any = containers.LogProbs
-Masks: Any = containers.Masks
 Text: Any = containers.Text
 Tokens: Any = containers.Tokens
 
@@ -52,6 +48,7 @@ class Rows:
         texts: The rows as text, where the input was text.
         chats: The rows as messages, where the input was a history.
         prompts: Scoring: how many tokens of each row are its prompt, where that is known.
+        breaks: Per row the sampled turns whose ids could not be kept; None where the input was no history.
     """
 
     shape: tuple[int, ...]
@@ -61,6 +58,7 @@ class Rows:
     texts: list[str] | None = None
     chats: list[list[Message]] | None = None
     prompts: list[int] | None = None
+    breaks: list[Sequence[Break]] | None = None
 
     def repeated(self, n: int) -> Rows:
         """Return the rows with each n times in a row, in a batch of one dimension more."""
@@ -76,7 +74,94 @@ class Rows:
             repeat(self.texts),
             repeat(self.chats),
             repeat(self.prompts),
+            repeat(self.breaks),
         )
+
+
+@dataclass(frozen=True)
+class RowReader:
+    """How a wrapper reads its input.
+
+    Attributes:
+        mode: ``"history"``, ``"text"`` or ``"tokens"``.
+        key: Where the input is.
+        tokenizer: The tokenizer; None only in tokens mode.
+        template: How a history is rendered.
+        text_options: What the tokenizer is told about texts.
+        mask_keys: Where masks of padded ids may be.
+        on_break: What to do about sampled turns whose ids can't be kept: ``"raise"``, or go on.
+        known_prompts: In history mode, where the prompts' ids may be already, to be preferred.
+        prompt_mask_keys: Where masks of those may be.
+    """
+
+    mode: str
+    key: Key
+    tokenizer: Any
+    template: Template
+    text_options: dict[str, Any]
+    mask_keys: tuple[Key, ...]
+    on_break: str
+    known_prompts: Key | None
+    prompt_mask_keys: tuple[Key, ...]
+
+    def read(self, td: TensorDictBase, part: str) -> Rows:
+        """Return the rows of the input, which is a ``"prompt"`` or a ``"full"`` conversation."""
+        rows = self._rows(td, self.key, part, self.mask_keys)
+        if self.on_break == "raise":
+            _raise_breaks(rows)
+        if part == "prompt" and self.known_prompts is not None:
+            self._prefer_known(td, rows)
+        if part == "full":
+            self._find_prompts(td, rows)
+        return rows
+
+    def texts(self, rows: Rows) -> list[str]:
+        """Return the rows as text: as it was given, or what the ids say."""
+        return rows.texts if rows.texts is not None else decoded(self.tokenizer, rows.ids, False)
+
+    def _rows(self, td: TensorDictBase, key: Key, part: str, masks: Sequence[Key]) -> Rows:
+        if self.mode == "text":
+            return text_rows(td, key, self.tokenizer, self.text_options)
+        if self.mode == "tokens":
+            return token_rows_of(td, key, masks, self.tokenizer)
+        return history_rows(td, key, part, self.template)
+
+    def _prefer_known(self, td: TensorDictBase, rows: Rows) -> None:
+        """Take the prompts' ids from the tensordict, and with them what is still known of each token.
+
+        Where they spell only how the prompt begins, they are those of an earlier turn and left alone.
+        """
+        if found(td, self.known_prompts) is None:
+            return
+        given = token_rows_of(td, self.known_prompts, self.prompt_mask_keys, self.tokenizer).ids
+        differ = [i for i, ids in enumerate(given) if ids != rows.ids[i]]
+        pairs = [given[i] for i in differ] + [rows.ids[i] for i in differ]
+        spelled = decoded(self.tokenizer, pairs, False)
+        for place, index in enumerate(differ):
+            own, whole = spelled[place], spelled[place + len(differ)]
+            if own != whole and whole.startswith(own):
+                continue
+            rows.ids[index] = given[index]
+            if rows.assistant is not None:
+                rows.assistant[index] = [False] * len(given[index])
+            if rows.log_probs is not None:
+                rows.log_probs[index] = [math.nan] * len(given[index])
+
+    def _find_prompts(self, td: TensorDictBase, rows: Rows) -> None:
+        """Find how much of each row is its prompt, where the tensordict has the prompts too."""
+        path = key_path(self.key)
+        key = (*path[:-1], "prompt")
+        if len(path) < 2 or path[-1] != "full" or found(td, key) is None:
+            return
+        prompts = self._rows(td, key, "prompt", ()).ids
+        if all(row[: len(p)] == p for row, p in zip(rows.ids, prompts, strict=True)):
+            rows.prompts = [len(p) for p in prompts]
+
+
+def _raise_breaks(rows: Rows) -> None:
+    for index, breaks in enumerate(rows.breaks or ()):
+        if breaks:
+            raise TurnRewritten(f"Row {index}: {rewritten(breaks[0], 'of the wrapper')}")
 
 
 # Reading
@@ -102,8 +187,8 @@ def entry(td: TensorDictBase, key: Key, what: str) -> Any:
     if value is None:
         there = ", ".join(map(repr, td.keys())) or "none"
         raise InvalidParameter(
-            f"The wrapper reads {what} from {key!r}, and the tensordict has nothing there (its keys: {there}); put it "
-            "there or set input_key."
+            f"Expected {key!r} key: the wrapper reads {what} there, and the tensordict has nothing there (its keys: "
+            f"{there}); put it there or set input_key."
         )
     return value
 
@@ -127,6 +212,7 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
         # the tokens that it was generated with.
         encoded = [row.part(0, row.sampled_end) for row in encoded]
     rows = Rows(shape, [list(row.ids) for row in encoded], chats=chats)
+    rows.breaks = [row.breaks for row in encoded]
     rows.assistant = [row.mask() for row in encoded]
     if any(row.log_probs is not None for row in encoded):
         rows.log_probs = [
@@ -149,13 +235,21 @@ def text_rows(td: TensorDictBase, key: Key, tokenizer: Any, options: dict[str, A
     return Rows(shape, ids, texts=texts)
 
 
-def token_rows_of(td: TensorDictBase, key: Key, mask_keys: Sequence[Key]) -> Rows:
-    """Return the rows of ids; what is padding is told by bounds or a mask, never by the ids."""
+def token_rows_of(
+    td: TensorDictBase, key: Key, mask_keys: Sequence[Key], tokenizer: Any = None
+) -> Rows:
+    """Return the rows of ids; what is padding is told by bounds or a mask, never by the ids.
+
+    Raises:
+        TokenizerMismatch: The ids say that they are of another tokenizer.
+    """
     value = entry(td, key, "token ids")
     shape = tuple(td.batch_size)
     parts = (key,) if isinstance(key, str) else tuple(key)
     parent = td if len(parts) == 1 else td.get(parts[:-1])
     mask = next((m for m in (_get(td, k) for k in mask_keys) if m is not None), None)
+    if isinstance(parent, Tokens) and tokenizer is not None:
+        parent.check_tokenizer(tokenizer)
     if isinstance(parent, Tokens) and _any(parent.padded):
         rows = leaves(token_rows(storage(parent.unpad(mask)), parts[-1]))
     else:
@@ -203,158 +297,3 @@ def _check_count(count: int, shape: tuple[int, ...], key: Key) -> None:
         raise InvalidParameter(
             f"{key!r} holds {count} rows, and the tensordict's batch size {list(shape)} asks for {math.prod(shape)}."
         )
-
-
-# Writing
-
-
-@dataclass
-class Layout:
-    """How results are laid out.
-
-    Attributes:
-        pad: Dense tensors instead of ragged rows.
-        pad_id: What ids are padded with.
-        jagged: Nested tensors for ragged rows.
-        device: Where results go.
-    """
-
-    pad: bool = False
-    pad_id: int = 0
-    jagged: bool = False
-    device: torch.device | None = None
-
-    def containers(
-        self,
-        shape: tuple[int, ...],
-        ids: dict[str, list[list[int]]],
-        log_probs: dict[str, list[torch.Tensor]] | None,
-        assistant: list[list[bool]] | None,
-    ) -> tuple[Any, Any, Any]:
-        """Return the containers of a batch of ``shape`` from flat rows; the masks lie over ``full``."""
-        tokens = self._ragged(Tokens, shape, ids, torch.int64)
-        masks = {"all_attention_mask": [[True] * len(row) for row in ids["full"]]}
-        if assistant is not None:
-            masks["all_assistant_mask"] = assistant
-        probs = None
-        if log_probs is not None:
-            probs = self._ragged(LogProbs, shape, log_probs, torch.float32)
-        if not self.pad:
-            made = self._ragged(Masks, shape, masks, torch.bool)
-            return self._nested(tokens), self._nested(made), self._nested(probs)
-        tokens = tokens.pad(self.pad_id)
-        probs = None if probs is None else probs.pad(0.0)
-        return tokens, self._like(tokens, masks), probs
-
-    def _ragged(
-        self, cls: Any, shape: tuple[int, ...], parts: dict[str, Any], dtype: torch.dtype
-    ) -> Any:
-        def tensor(row: Any) -> torch.Tensor:
-            made = torch.as_tensor(row, dtype=dtype)
-            return made if self.device is None else made.to(self.device)
-
-        nested = {
-            name: nested_rows([tensor(row) for row in rows], shape) for name, rows in parts.items()
-        }
-        return ragged(cls, shape, nested, self.device)
-
-    def _like(self, tokens: Any, masks: dict[str, list[list[bool]]]) -> Any:
-        """Return masks that lie where the rows of ``tokens.full`` lie."""
-        full, bounds = tokens.full, tokens.bounds
-        where = bounds.get("full").reshape(-1, 2).tolist()
-        made = {}
-        for name, rows in masks.items():
-            dense = torch.zeros(full.shape, dtype=torch.bool, device=full.device)
-            flat = dense.reshape(-1, full.shape[-1])
-            for index, (row, (begin, end)) in enumerate(zip(rows, where, strict=True)):
-                flat[index, begin:end] = torch.tensor(row, dtype=torch.bool, device=full.device)
-            made[name] = dense
-        placed = Masks(**made, batch_size=tokens.batch_size, device=tokens.device)
-        placed.padded = True
-        placed.bounds = type(bounds)(
-            {name: bounds.get("full").clone() for name in masks}, batch_size=tokens.batch_size
-        )
-        return placed
-
-    def _nested(self, container: Any) -> Any:
-        if not self.jagged or container is None or container.batch_dims != 1 or not len(container):
-            return container
-        held = storage(container)
-        made = {}
-        for name in ("prompt", "response", "full", "all_attention_mask", "all_assistant_mask"):
-            rows = token_rows(held, name)
-            if rows is not None:
-                made[name] = torch.nested.nested_tensor(leaves(rows), layout=torch.jagged)
-        return type(container)(**made, batch_size=container.batch_size, device=container.device)
-
-
-def nested_rows(flat: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Return flat rows in lists nested as a batch of ``shape``; no dimension: the one row itself."""
-    if not shape:
-        return flat[0]
-    size = len(flat) // shape[0] if shape[0] else 0
-    return [nested_rows(flat[i * size : (i + 1) * size], shape[1:]) for i in range(shape[0])]
-
-
-def text_container(shape: tuple[int, ...], parts: dict[str, list[str]], device: Any) -> Any:
-    """Return the Text of a batch of ``shape`` from flat rows."""
-    entries = {
-        name: nested_entry(nested_rows(rows, shape), len(shape), device)
-        for name, rows in parts.items()
-    }
-    return Text(**entries, batch_size=shape, device=device)
-
-
-def history_container(
-    shape: tuple[int, ...], parts: dict[str, list[list[Message]]], device: Any
-) -> Any:
-    """Return the ChatHistory of a batch of ``shape`` from flat rows of messages."""
-    histories = {name: History.from_chats(nested_rows(rows, shape)) for name, rows in parts.items()}
-    return ChatHistory(**histories, batch_size=shape, device=device)
-
-
-def response_texts(
-    generation: Generation, tokenizer: Any, *, skip_special_tokens: bool, keep_stop: bool
-) -> list[str]:
-    """Return the answers' texts, cut where a stop string began (or ended, where it is to be kept)."""
-    texts = decoded(tokenizer, generation.ids, False)
-    for index, cut in enumerate(generation.cut):
-        if cut is not None:
-            stop = generation.stopped_by[index]
-            texts[index] = texts[index][: cut + len(str(stop)) if keep_stop else cut]
-    if skip_special_tokens:
-        plain = decoded(tokenizer, generation.ids, True)
-        texts = [
-            text if cut is not None else bare
-            for text, bare, cut in zip(texts, plain, generation.cut, strict=True)
-        ]
-    return texts
-
-
-def response_message(
-    generation: Generation,
-    row: int,
-    prompt: list[int],
-    template: Template,
-    text: Callable[[], str],
-) -> Message:
-    """Return the message that a row's answer is; it carries its exact ids and log-probs.
-
-    It is complete where the model ended it; where a stop string or the limit did, it is not.
-    """
-    ids, finish = generation.ids[row], generation.finish[row]
-    try:
-        if generation.cut[row] is None:
-            read, _ = read_answer(ids, prompt, template)
-        else:
-            before = decoded(template.tokenizer, [prompt], False)[0]
-            read, _ = read_answer(text(), before, template)
-    except (FamilyNotFound, GrammarUnavailable):
-        # Nobody can say what is what in this dialect, so all of it is content.
-        plain = decoded(template.tokenizer, [ids], True)[0]
-        read = {"content": text() if generation.cut[row] is not None else plain}
-    message = {key: value for key, value in read.items() if value}
-    message["role"] = "assistant"
-    message.setdefault("content", "")
-    message["is_complete"] = finish == "end"
-    return attach(message, ids, generation.log_probs[row].tolist(), template.tokenizer)

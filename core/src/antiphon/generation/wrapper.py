@@ -20,25 +20,25 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
+from antiphon.conversations.encoding import pad_id
+from antiphon.conversations.fields import nested_entry
 from antiphon.conversations.templating import Template
 from antiphon.errors import BackendError, InvalidParameter
+from antiphon.fingerprints import token_fingerprints
 from antiphon.generation.backends import Scores, TokenBatch
 from antiphon.generation.dist import DistributionMethods
-from antiphon.generation.rows import (
-    Key,
+from antiphon.generation.results import (
     Layout,
-    Rows,
-    found,
     history_container,
-    history_rows,
+    nested_rows,
     response_message,
     response_texts,
     text_container,
-    text_rows,
-    token_rows_of,
 )
+from antiphon.generation.rows import RowReader, Rows
 from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.settings import (
+    Key,
     key_path,
     load_backend,
     make_batcher,
@@ -123,6 +123,7 @@ class LLMWrapper(LLMWrapperBase):
         max_batch_size: int | None = None,
         batching_timeout: float = 10.0,
         prefer_tokens: bool = False,
+        on_break: Literal["keep", "raise", "split"] = "keep",
     ) -> None:
         """Wrap a model.
 
@@ -160,6 +161,11 @@ class LLMWrapper(LLMWrapperBase):
             max_batch_size: Most rows of a batch.
             batching_timeout: Seconds after which a batch runs with what there is.
             prefer_tokens: In history mode, use the prompt's ids where the tensordict has them.
+            on_break: What to do in history mode where the ids of a sampled turn can't be kept, because the template
+                rewrites it once the conversation goes on, or because the message was edited. ``"keep"``: the turn is
+                context (mask 0). ``"raise"``. ``"split"``: as keep, and ``("tokens", "starts_anew")`` is True in that
+                row: a trajectory ends here and another begins. ``("tokens", "breaks")`` has for each row a list of
+                what broke: ``message``, ``position``, ``was``, ``now``, ``edited``.
 
         Raises:
             InvalidParameter: A setting that is unknown or contradicts another.
@@ -199,9 +205,21 @@ class LLMWrapper(LLMWrapperBase):
         self.history_key, self.text_key, self.tokens_key = history_key, text_key, tokens_key
         self.masks_key, self.finish_reason_key = masks_key, finish_reason_key
         self.log_probs_key = None if return_log_probs is False else log_probs_key
+        if not generate and return_log_probs is False:
+            raise InvalidParameter(
+                "return_log_probs must be True when generate=False: scoring gives nothing else."
+            )
+        if on_break not in ("keep", "raise", "split"):
+            raise InvalidParameter(f"on_break must be keep, raise or split, not {on_break!r}.")
+        self.on_break = on_break
         self.input_key = input_key if input_key is not None else self._default_input_key()
+        self.reader = self._make_reader()
         self.in_keys = [self.input_key]
         self.out_keys = self._out_keys()
+        self.return_text = input_mode != "tokens" and text_key is not None
+        self.return_history = input_mode == "history" and history_key is not None
+        self.return_tokens, self.return_masks = tokens_key is not None, masks_key is not None
+        self.return_log_probs = self.log_probs_key is not None
         self.batcher = make_batcher(
             self.backend, batching, min_batch_size, max_batch_size, batching_timeout
         )
@@ -214,8 +232,27 @@ class LLMWrapper(LLMWrapperBase):
         base = (self.input_mode,) if key is None else (key,) if isinstance(key, str) else tuple(key)
         return (*base, "prompt" if self.generate else "full")
 
+    def _make_reader(self) -> RowReader:
+        masks: list[Key] = [self.attention_mask_key]
+        if self.masks_key is not None:
+            masks.append((*key_path(self.masks_key), "all_attention_mask"))
+        known = None
+        if self.prefer_tokens and self.input_mode == "history" and self.tokens_key is not None:
+            known = (*key_path(self.tokens_key), "prompt")
+        return RowReader(
+            mode=self.input_mode,
+            key=self.input_key,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            text_options=self.tokenizer_kwargs,
+            mask_keys=tuple(masks),
+            on_break=self.on_break,
+            known_prompts=known,
+            prompt_mask_keys=(self.attention_mask_key,),
+        )
+
     def _out_keys(self) -> list[Key]:
-        keys = [self.tokens_key, self.masks_key, self.log_probs_key]
+        keys = [self.masks_key, self.tokens_key, self.log_probs_key]
         if self.input_mode != "tokens":
             keys.insert(0, self.text_key)
         if self.input_mode == "history":
@@ -306,7 +343,7 @@ class LLMWrapper(LLMWrapperBase):
         self, td: TensorDictBase, overrides: dict[str, Any]
     ) -> tuple[list[tuple[Key | None, Any]], tuple[int, ...]]:
         params = self._params_for(overrides)
-        rows = self._read(td, "prompt")
+        rows = self.reader.read(td, "prompt")
         # torch's own generator, so that torch.manual_seed makes a run repeatable
         fallback = int(torch.randint(2**62, (1,)).item()) if params.seed is None else params.seed
         batch = TokenBatch(rows.ids).seeded(params, fallback)
@@ -348,7 +385,7 @@ class LLMWrapper(LLMWrapperBase):
                 skip_special_tokens=params.skip_special_tokens,
                 keep_stop=params.include_stop_str_in_output,
             )
-            starts = self._texts(rows)
+            starts = self.reader.texts(rows)
             parts = {
                 "prompt": starts,
                 "response": texts,
@@ -368,9 +405,6 @@ class LLMWrapper(LLMWrapperBase):
             }
             results.append((self.history_key, history_container(rows.shape, chats, self.device)))
         if self.finish_reason_key is not None:
-            from antiphon.conversations.fields import nested_entry
-            from antiphon.generation.rows import nested_rows
-
             reasons = nested_entry(
                 nested_rows(made.finish, rows.shape), len(rows.shape), self.device
             )
@@ -384,7 +418,7 @@ class LLMWrapper(LLMWrapperBase):
             raise InvalidParameter(
                 f"{', '.join(sorted(options))}: scoring takes no sampling parameters."
             )
-        rows = self._read(td, "full")
+        rows = self.reader.read(td, "full")
         scores = self._score(rows)
         ids: dict[str, list[Any]] = {"full": rows.ids}
         log_probs: dict[str, list[Any]] = {"full": scores.log_probs}
@@ -395,7 +429,7 @@ class LLMWrapper(LLMWrapperBase):
                 source["response"] = [row[end:] for row, end in cut]
         results = self._containers(rows, ids, log_probs, rows.assistant)
         if self.input_mode != "tokens":
-            parts = {"full": self._texts(rows)}
+            parts = {"full": self.reader.texts(rows)}
             results.append((self.text_key, text_container(rows.shape, parts, self.device)))
         if rows.chats is not None and self.inplace is not True:
             chats = history_container(rows.shape, {"full": rows.chats}, self.device)
@@ -429,59 +463,6 @@ class LLMWrapper(LLMWrapperBase):
             )
         return params
 
-    def _read(self, td: TensorDictBase, part: str) -> Rows:
-        if self.input_mode == "text":
-            rows = text_rows(td, self.input_key, self.tokenizer, self.tokenizer_kwargs)
-        elif self.input_mode == "tokens":
-            masks: list[Key] = [self.attention_mask_key]
-            if self.masks_key is not None:
-                masks.append((*key_path(self.masks_key), "all_attention_mask"))
-            rows = token_rows_of(td, self.input_key, masks)
-        else:
-            rows = history_rows(td, self.input_key, part, self.template)
-            if self.prefer_tokens and part == "prompt" and self.tokens_key is not None:
-                self._prefer_tokens(td, rows)
-        if part == "full":
-            self._find_prompts(td, rows)
-        return rows
-
-    def _prefer_tokens(self, td: TensorDictBase, rows: Rows) -> None:
-        """Take the prompt's ids from the tensordict, and with them what is still known of each token."""
-        assert self.tokens_key is not None
-        key = (*key_path(self.tokens_key), "prompt")
-        if found(td, key) is None:
-            return
-        given = token_rows_of(td, key, [self.attention_mask_key]).ids
-        for index, ids in enumerate(given):
-            if ids != rows.ids[index]:
-                rows.ids[index] = ids
-                if rows.assistant is not None:
-                    rows.assistant[index] = [False] * len(ids)
-                if rows.log_probs is not None:
-                    rows.log_probs[index] = [math.nan] * len(ids)
-
-    def _find_prompts(self, td: TensorDictBase, rows: Rows) -> None:
-        """Find how much of each row is its prompt, where the tensordict has the prompts too."""
-        path = key_path(self.input_key)
-        key = (*path[:-1], "prompt")
-        if len(path) < 2 or path[-1] != "full" or found(td, key) is None:
-            return
-        if self.input_mode == "history":
-            prompts = history_rows(td, key, "prompt", self.template).ids
-        elif self.input_mode == "text":
-            prompts = text_rows(td, key, self.tokenizer, self.tokenizer_kwargs).ids
-        else:
-            prompts = token_rows_of(td, key, []).ids
-        if all(row[: len(p)] == p for row, p in zip(rows.ids, prompts, strict=True)):
-            rows.prompts = [len(p) for p in prompts]
-
-    def _texts(self, rows: Rows) -> list[str]:
-        if rows.texts is not None:
-            return rows.texts
-        from antiphon.conversations.encoding import decoded
-
-        return decoded(self.tokenizer, rows.ids, False)
-
     def _containers(
         self,
         rows: Rows,
@@ -492,16 +473,20 @@ class LLMWrapper(LLMWrapperBase):
         if self.log_probs_key is None:
             log_probs = {}
         tokens, masks, probs = self._layout().containers(
-            rows.shape, ids, log_probs or None, assistant
+            rows.shape, ids, log_probs or None, assistant, rows.breaks
         )
         return [(self.tokens_key, tokens), (self.masks_key, masks), (self.log_probs_key, probs)]
 
     def _layout(self) -> Layout:
-        from antiphon.conversations.encoding import pad_id
-
+        fingerprints = None
+        if self.tokenizer is not None:
+            template = self.template.source if self.input_mode == "history" else None
+            fingerprints = token_fingerprints(self.tokenizer, template)
         return Layout(
             pad=self.pad_output,
             pad_id=pad_id(self.tokenizer),
             jagged=self.layout == torch.jagged,
             device=self.device,
+            fingerprints=fingerprints,
+            splits=self.on_break == "split",
         )
