@@ -11,6 +11,7 @@ from antiphon.lazy import lazy_exports
 _EXPORTS = {
     "render": "antiphon.engine.rendering",
     "render_batch": "antiphon.engine.batch",
+    "media_expansions": "antiphon.engine.media",
     "Rendering": "antiphon.engine.rendering",
     "Span": "antiphon.engine.rendering",
     "Turn": "antiphon.engine.turns",

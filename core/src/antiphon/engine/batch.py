@@ -188,6 +188,8 @@ def expand_placeholders(
 ) -> TokenizedRendering:
     """Repeat each placeholder token as often as its image, sound or video takes, masks and message index with it.
 
+    For processors that only repeat the placeholder; `Rendering.expand` follows those that write something else.
+
     Args:
         item: A tokenized rendering with one ``token_id`` for each medium, in order.
         token_id: The id of the placeholder.

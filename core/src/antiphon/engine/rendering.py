@@ -126,6 +126,15 @@ class Rendering:
             [self], tokenizer or self.tokenizer, allow_control_tokens=allow_control_tokens
         )[0]
 
+    def expand(self, placeholder: str, expansions: Sequence[str]) -> Rendering:
+        """Return the rendering with each placeholder of a medium replaced by what a processor writes for it.
+
+        Spans, turns and everything made of them follow; see `antiphon.engine.media`.
+        """
+        from antiphon.engine.media import expand_media
+
+        return expand_media(self, placeholder, expansions)
+
     def explain(self, *, color: bool = False) -> str:
         """Return the text marked up for a terminal; `explain_data` gives the same as data."""
         from antiphon.engine.explanation import explain
