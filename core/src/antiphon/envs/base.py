@@ -158,10 +158,7 @@ class EnvBase:
         if tensordict is not None and has_key(tensordict, "_reset"):
             return self._partial_reset(tensordict, **kwargs)
         result = self._reset_and_complete(tensordict, **kwargs)
-        for key in self.reward_keys:
-            if key not in self.full_observation_spec and tensordict is not None:
-                result = result.exclude(key)
-        return result
+        return result if tensordict is None else result.exclude(*self._reward_entries())
 
     def _reset_and_complete(
         self, tensordict: TensorDictBase | None, **kwargs: Any
@@ -219,6 +216,10 @@ class EnvBase:
         for key, value in flags.items():
             tensordict.set(key, value)
 
+    def _reward_entries(self) -> list[str]:
+        """Return the top-level entries that hold rewards and nothing that is observed."""
+        return [key for key in self.full_reward_spec if key not in self.full_observation_spec]
+
     def _partial_reset(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase:
         mask = cast("torch.Tensor", tensordict.get("_reset")).reshape(-1)
         if len(tensordict.batch_size) != 1 or mask.numel() != tensordict.batch_size[0]:
@@ -239,7 +240,7 @@ class EnvBase:
 
     def _restarted(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return what rows start again from: all but what their conversation has made."""
-        made = {"next", "_reset", *self.step_keys, *self.reward_keys, *DONE_KEYS}
+        made = {"next", "_reset", *self.step_keys, *self._reward_entries(), *DONE_KEYS}
         for spec in (self.full_observation_spec, self.full_action_spec):
             made.update(spec.keys())
         return tensordict.exclude(*made.difference(self.full_state_spec.keys()))
@@ -249,7 +250,7 @@ class EnvBase:
         return step_mdp(
             tensordict,
             action_keys=[*self.action_keys, *self.step_keys],
-            reward_keys=self.reward_keys,
+            reward_keys=self._reward_entries(),
         )
 
     def step_and_maybe_reset(
@@ -358,8 +359,7 @@ class EnvBase:
         """Return the step of a row that has ended: nothing changes, reward 0."""
         row = row.copy()
         following = row.select(*self.full_observation_spec.keys(), *DONE_KEYS, strict=False)
-        for key in self.reward_keys:
-            spec = self.full_reward_spec[key]
+        for key, spec in self.full_reward_spec.items():
             following.set(key, spec.expand(*spec.shape[len(self.batch_size) :]).zero())
         row.set("next", following)
         return row

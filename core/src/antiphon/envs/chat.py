@@ -255,6 +255,18 @@ class ChatEnv(EnvBase):
         self.mode.check(answers)
         return self.mode.messages(answers)
 
+    def rows(self, tensordict: TensorDictBase) -> list[dict[str, Any]]:
+        """Return each row's data: all entries that are not the environment's own."""
+        own = {*_CONTAINERS, *DONE_KEYS, STATE, "turn", "next", "_reset", *self.reward_keys}
+        rows: list[dict[str, Any]] = [{} for _ in range(tensordict.batch_size[0])]
+        for key, value in tensordict.items():
+            if key in own:
+                continue
+            values = value if isinstance(value, torch.Tensor) else row_values(tensordict, key)
+            for row, item in zip(rows, values, strict=True):
+                row[key] = item
+        return rows
+
     def reply(
         self,
         tensordict: TensorDictBase,
@@ -310,7 +322,7 @@ class ChatEnv(EnvBase):
         if self.task is None and self.end_condition is None:
             return [_NOTHING] * len(turns)
         chats = self.mode.messages(answers)
-        rows = self._rows(tensordict, len(turns))
+        rows = self.rows(tensordict)
         replies = []
         for chat, row, turn in zip(chats, rows, turns, strict=True):
             reply = _NOTHING if self.task is None else self.task.respond(chat, row, turn)
@@ -318,18 +330,6 @@ class ChatEnv(EnvBase):
                 reply = Reply(reply.messages, reply.reward, True, False, reply.info)
             replies.append(reply)
         return replies
-
-    def _rows(self, tensordict: TensorDictBase, count: int) -> list[dict[str, Any]]:
-        """Return each row's data: all entries that are not the environment's own."""
-        own = {*_CONTAINERS, *DONE_KEYS, STATE, "turn", "next", "_reset", *self.reward_keys}
-        rows: list[dict[str, Any]] = [{} for _ in range(count)]
-        for key, value in tensordict.items():
-            if key in own:
-                continue
-            values = value if isinstance(value, torch.Tensor) else row_values(tensordict, key)
-            for row, item in zip(rows, values, strict=True):
-                row[key] = item
-        return rows
 
     def _lengths(self, tensordict: TensorDictBase, answers: Any) -> list[int]:
         from antiphon.conversations.padding import token_rows

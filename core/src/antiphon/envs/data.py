@@ -120,6 +120,7 @@ class DataLoadingPrimer(Transform):
         group_repeats: Refuse batches that would split a group.
         batch_size: How many rows a reset takes where nothing else says it.
         data_key: The field that each row must have; None does not look.
+        row_fault: Says in words what is wrong with a row, as `Task.row_fault`; None does not look.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class DataLoadingPrimer(Transform):
         group_repeats: bool = False,
         batch_size: torch.Size | tuple[int, ...] | int | None = None,
         data_key: str | None = None,
+        row_fault: Callable[[Row], str | None] | None = None,
     ) -> None:
         super().__init__()
         if (dataloader is None) == (dataloader_factory is None):
@@ -149,6 +151,7 @@ class DataLoadingPrimer(Transform):
         self.group_repeats = group_repeats
         self.batch_size = (batch_size,) if isinstance(batch_size, int) else batch_size
         self.data_key = data_key
+        self.row_fault = row_fault
         self._began: dict[str, Any] | None = None
         self._iterator: Iterator[Any] | None = None
         self._waiting: list[Any] = []
@@ -254,6 +257,9 @@ class DataLoadingPrimer(Transform):
                 f"Item {self._group + 1} of the data has no field {self.data_key!r}; it has "
                 f"{', '.join(map(repr, sorted(map(str, found)))) or 'none'}."
             )
+        fault = None if self.row_fault is None else self.row_fault(found)
+        if fault is not None:
+            raise InvalidData(f"Item {self._group + 1} of the data {fault}.")
         return found
 
     # The environment.

@@ -115,6 +115,7 @@ class DatasetChatEnv(TransformedEnv):
             primers=primers,
             device=device,
             data_key=env.data_key,
+            row_fault=None if env.task is None else env.task.row_fault,
         )
         super().__init__(env, primer)
         self.primer = primer

@@ -108,6 +108,15 @@ def text_fault(row: Mapping[str, Any], key: str) -> str | None:
     return None if value.strip() else f"has an empty {key!r}"
 
 
+def question_fault(row: Mapping[str, Any], key: str) -> str | None:
+    """Return why a field is neither text nor a conversation's messages, or None where it is."""
+    value = row.get(key)
+    if isinstance(value, list) and value:
+        strange = any(not isinstance(each, Mapping) or not each.get("role") for each in value)
+        return f"has something without a role among the messages in {key!r}" if strange else None
+    return text_fault(row, key)
+
+
 def _near(row: Mapping[str, Any]) -> str:
     keys: Sequence[str] = sorted(map(str, row))
     return f" (it has {', '.join(map(repr, keys[:6]))})" if keys else " (it is empty)"

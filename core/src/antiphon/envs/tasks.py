@@ -20,7 +20,7 @@ from antiphon.envs.answers import (
     reference_answer,
     visible_text,
 )
-from antiphon.envs.problems import text_fault
+from antiphon.envs.problems import question_fault, text_fault
 from antiphon.errors import InvalidData
 
 Message = dict[str, Any]
@@ -50,7 +50,7 @@ class Task:
 
     Args:
         system_prompt: Put before every conversation.
-        data_key: The field of a data row that holds the question.
+        data_key: The field of a data row that holds the question: text, or a conversation's messages.
         max_turns: The conversation is truncated after this many assistant messages; None: never.
     """
 
@@ -70,23 +70,25 @@ class Task:
 
     def start(self, row: Mapping[str, Any]) -> list[Message]:
         """Return the messages that a conversation about ``row`` starts with."""
-        messages: list[Message] = []
-        if self.system_prompt is not None:
-            messages.append({"role": "system", "content": self.system_prompt})
-        messages.append({"role": "user", "content": row[self.data_key]})
+        question = row[self.data_key]
+        if isinstance(question, str):
+            question = [{"role": "user", "content": question}]
+        messages: list[Message] = [dict(message) for message in question]
+        if self.system_prompt is not None and messages[0]["role"] != "system":
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
         return messages
 
     @property
     def row_form(self) -> str:
         """What a data row looks like, in words."""
-        return f"a JSON object with {self.data_key!r} as text"
+        return f"a JSON object with {self.data_key!r} as text or as messages"
 
     def row_fault(self, row: Mapping[str, Any]) -> str | None:
         """Return what is wrong with a data row, in words that follow "Row 3", or None.
 
-        Files are looked through before anybody answers a question.
+        Rows are looked at before anybody answers their question.
         """
-        return text_fault(row, self.data_key)
+        return question_fault(row, self.data_key)
 
     def respond(self, messages: Sequence[Message], row: Mapping[str, Any], turn: int) -> Reply:
         """Return the reply to the last of ``messages``.
@@ -160,7 +162,7 @@ class WordProblems(Task):
         )
 
     def row_fault(self, row: Mapping[str, Any]) -> str | None:
-        fault = text_fault(row, self.data_key) or text_fault(row, self.answer_key)
+        fault = question_fault(row, self.data_key) or text_fault(row, self.answer_key)
         if fault is None:
             try:
                 reference_answer(row[self.answer_key])
