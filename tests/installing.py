@@ -20,8 +20,14 @@ def install(
     distribution: str | None = None,
     version: str = "1.0",
     requires: str = "antiphon>=0.1",
+    attribute: str = "",
+    entry_points: str = "",
 ) -> str:
-    """Install ``broken_plugins/<module>.py`` as a distribution and return its name."""
+    """Install ``broken_plugins/<module>.py`` as a distribution and return its name.
+
+    The entry point's value is the module, or an ``attribute`` of it; ``entry_points`` are further
+    lines below it.
+    """
     distribution = distribution or f"stranger-{module.replace('_', '-')}"
     package = distribution.replace("-", "_")
     site.mkdir(exist_ok=True)
@@ -32,8 +38,9 @@ def install(
     metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
     metadata += f"Requires-Dist: {requires}\n" if requires else ""
     (info / "METADATA").write_text(metadata, encoding="utf-8")
-    entry_points = f"[antiphon.plugins]\n{plugin or module} = {package}\n"
-    (info / "entry_points.txt").write_text(entry_points, encoding="utf-8")
+    value = f"{package}:{attribute}" if attribute else package
+    lines = f"[antiphon.plugins]\n{plugin or module} = {value}\n{entry_points}"
+    (info / "entry_points.txt").write_text(lines.format(package=package), encoding="utf-8")
     return distribution
 
 

@@ -28,6 +28,12 @@ BROKEN = [
     ("bad_pattern", "failed", ["'(qwen'", "no regular expression"]),
     ("bad_factory", "failed", ["'my_module.my_function'", "module:attribute"]),
     ("asks_for_host", "failed", ["asked for the plugin host while"]),
+    ("async_hook", "failed", ["asynchronous antiphon_register_families", "plain one"]),
+    ("endless_hook", "failed", ["antiphon_register_families", "must come to an end"]),
+    ("mute_error", "failed", ["MuteError: it can't say what", "doctor"]),
+    ("panics", "failed", ["Panic: index out of bounds: the len is 3"]),
+    ("takes_a_line", "failed", ["'qwen'", "TorchRL", "another name"]),
+    ("odd_descriptor", "failed", ["antiphon_register_backends", "no factory today"]),
 ]
 
 # What a run that uses none of the broken plugins does: list the families and render with core's
@@ -40,6 +46,14 @@ print(json.dumps([names, get_family("chatml").load_template()]))
 """
 
 
+@pytest.fixture(scope="module")
+def healthy_output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the run prints without any of the broken plugins."""
+    done = run(["-c", HEALTHY_RUN], tmp_path_factory.mktemp("nobody"))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     folder = tmp_path / "site"
@@ -49,9 +63,8 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("module", "status", "words"), BROKEN, ids=[case[0] for case in BROKEN])
 def test_broken_plugin_is_recorded_and_harms_nobody(
-    site: Path, module: str, status: str, words: list[str]
+    site: Path, module: str, status: str, words: list[str], healthy_output: str
 ) -> None:
-    before = run(["-c", HEALTHY_RUN], site)
     distribution = install(site, module)
     found = records(site)
     record = found.pop(distribution)
@@ -63,8 +76,8 @@ def test_broken_plugin_is_recorded_and_harms_nobody(
     assert record["provides"] == []
     assert {each["status"] for each in found.values()} == {"loaded"}
     after = run(["-c", HEALTHY_RUN], site)
-    assert before.returncode == after.returncode == 0
-    assert after.stdout == before.stdout
+    assert after.returncode == 0
+    assert after.stdout == healthy_output
 
 
 def test_run_that_meets_a_broken_plugin_warns_of_it_once(site: Path) -> None:
@@ -213,3 +226,121 @@ def test_command_claimed_twice_is_run_by_neither(site: Path) -> None:
     assert done.returncode == 1
     assert "first-bird" in done.stderr
     assert "second-bird" in done.stderr
+
+
+def test_what_a_plugin_prints_stays_out_of_the_output(site: Path) -> None:
+    distribution = install(site, "prints_at_import")
+    assert records(site)[distribution]["status"] == "loaded"
+    done = run(["-c", HEALTHY_RUN], site)
+    assert json.loads(done.stdout)
+    assert "Thank you for installing Parrot!\nregistering parrots\n" in done.stderr
+
+
+def test_entry_point_may_name_an_object_with_hooks(site: Path) -> None:
+    distribution = install(site, "objects", attribute="good")
+    record = records(site)[distribution]
+    assert (record["status"], record["provides"]) == ("loaded", ["family:finch"])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "words"),
+    [
+        ("number", "implements no hook"),
+        ("shy", "not now"),
+        ("absent", "has no attribute 'absent'"),
+    ],
+)
+def test_entry_point_that_names_something_else_is_told(
+    site: Path, attribute: str, words: str
+) -> None:
+    distribution = install(site, "objects", attribute=attribute)
+    found = records(site)
+    assert found[distribution]["status"] == "failed"
+    assert words in found[distribution]["error"]
+    assert found["antiphon"]["status"] == "loaded"
+
+
+def test_two_plugins_of_one_distribution_are_two(site: Path) -> None:
+    install(site, "healthy", entry_points="second = {package}_second\n")
+    second = (Path(__file__).parent / "broken_plugins" / "listens.py").read_text(encoding="utf-8")
+    (site / "stranger_healthy_second.py").write_text(second, encoding="utf-8")
+    done = json.loads(antiphon("plugins", "list", "--json", site=site).stdout)
+    found = {r["name"]: r["status"] for r in done if r["distribution"] == "stranger-healthy"}
+    assert found == {"healthy": "loaded", "second": "loaded"}
+    one = antiphon("plugins", "list", "--json", site=site, ANTIPHON_DISABLE_PLUGINS="second")
+    found = {r["name"]: r["status"] for r in json.loads(one.stdout)}
+    assert (found["healthy"], found["second"]) == ("loaded", "disabled")
+
+
+def test_one_module_under_two_names_claims_its_families_twice(site: Path) -> None:
+    install(site, "healthy", entry_points="again = {package}\n")
+    done = json.loads(antiphon("plugins", "list", "--json", site=site).stdout)
+    found = [r for r in done if r["distribution"] == "stranger-healthy"]
+    assert [r["status"] for r in found] == ["conflict", "conflict"]
+    assert "ANTIPHON_DISABLE_PLUGINS=healthy" in found[0]["error"]
+
+
+@pytest.mark.parametrize(
+    "requires", ["antiphon>=>1", "antiphon (0.1", "antiphon~=", "antiphon>=0.1;"]
+)
+def test_range_that_can_not_be_read_is_told(site: Path, requires: str) -> None:
+    distribution = install(site, "exits_at_import", requires=requires)
+    found = records(site)
+    assert found[distribution]["status"] == "failed"
+    assert "a requirement that can't be read" in found[distribution]["error"]
+    assert found["antiphon"]["status"] == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("METADATA", b"\xff\xfe\x00no metadata"),
+        ("METADATA", b""),
+        ("entry_points.txt", b"\xff[antiphon.plugins]\nhealthy = stranger_healthy\n"),
+        ("entry_points.txt", b"[antiphon.plugins]\nhealthy\n"),
+        ("entry_points.txt", b"[antiphon.plugins]\n = \n"),
+        ("entry_points.txt", b"[antiphon.plugins\nhealthy = stranger_healthy\n"),
+    ],
+)
+def test_broken_metadata_harm_nobody(
+    site: Path, file: str, content: bytes, healthy_output: str
+) -> None:
+    install(site, "healthy")
+    (site / "stranger_healthy-1.0.dist-info" / file).write_bytes(content)
+    after = run(["-c", HEALTHY_RUN], site)
+    assert after.returncode == 0, after.stderr
+    assert json.loads(after.stdout)[1] == json.loads(healthy_output)[1]
+    assert antiphon("plugins", "list", site=site).returncode == 0
+
+
+def test_doctor_finds_what_descriptors_name_in_vain(site: Path) -> None:
+    install(site, "dangling")
+    done = antiphon("plugins", "doctor", site=site)
+    assert done.returncode == 1
+    who = "Plugin 'dangling' of stranger-dangling 1.0: the"
+    for words in (
+        "family 'no-template' can't be used: its template 'antiphon:templates/no-such-bird.jinja'",
+        "family 'no-grammar' can't be used: its grammar is 'antiphon.chatml_grammar:NO_SUCH', and"
+        " there is no 'NO_SUCH' in 'antiphon.chatml_grammar'",
+        "family 'no-jinja' can't be used: its template is wrong: ",
+        "backend 'no-module' can't be used: its factory is 'no_such_module:Backend', and there is no"
+        " module 'no_such_module'",
+        "env 'no-attribute' can't be used: its factory is 'json:NoSuchEnv', and there is no"
+        " 'NoSuchEnv' in 'json'",
+    ):
+        assert f"FAIL {who} {words}" in done.stdout
+    assert f"note {who} reward 'needs' needs no-such-distribution" in done.stdout
+    assert "5 things to put right" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["no-template", "no-grammar", "no-jinja"])
+def test_family_that_names_something_in_vain_is_told_where_it_is_used(
+    site: Path, name: str
+) -> None:
+    install(site, "dangling")
+    conversation = site / "conversation.json"
+    conversation.write_text('[{"role": "user", "content": "Hi"}]', encoding="utf-8")
+    done = antiphon("check", name, site=site)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr + done.stdout
+    assert "FAILED" in done.stdout or "antiphon: " in done.stderr

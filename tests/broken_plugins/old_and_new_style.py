@@ -6,7 +6,7 @@ from antiphon.plugins import hookimpl
 
 @hookimpl
 def antiphon_register_families():
-    return [ModelFamily("thrush", "bird", "nowhere:thrush.jinja")]
+    return [ModelFamily("thrush", "bird", "antiphon:templates/chatml.jinja")]
 
 
 @hookimpl(optional=True)

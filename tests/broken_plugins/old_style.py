@@ -13,7 +13,7 @@ def whistle():
 
 @hookimpl
 def antiphon_register_dialects():
-    return [ModelFamily("blackbird", "bird", "nowhere:blackbird.jinja")]
+    return [ModelFamily("blackbird", "bird", "antiphon:templates/chatml.jinja")]
 
 
 @hookimpl

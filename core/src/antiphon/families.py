@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 ArgumentsForm = Literal["mapping", "string", "either"]
 
+#: TorchRL's template names, and the dialect that TorchRL printed under each.
+TEMPLATE_NAMES = {
+    "chatml_format": "chatml",
+    "qwen": "qwen2.5",
+    "dialogpt": "dialogpt",
+    "falcon": "falcon",
+    "deepseek": "deepseek-v2",
+    "llama": "llama4",
+}
+
 
 @dataclass(frozen=True)
 class ModelFamily:
@@ -28,6 +38,8 @@ class ModelFamily:
         name: The dialect's name, for example ``"qwen2.5"``; unique over all plugins.
         line: The model line it belongs to, for example ``"qwen"``.
         template: Where our own template is: ``"package:path/in/package.jinja"``.
+        edits: Pairs (text in that file, text in its place), for revisions of one dialect that differ in a sentence:
+            each text stands there exactly once.
         grammar: Where the `Grammar` is: ``"module:attribute"``; None lets core infer it from the template.
         digests: SHA-256 hex digests (of the UTF-8 text) of official templates that this dialect equals.
         model_ids: Exact hub names, compared without regard to case.
@@ -61,13 +73,25 @@ class ModelFamily:
     notes: tuple[str, ...] = ()
     source: str | None = None
     known_failures: tuple[tuple[str, str], ...] = ()
+    edits: tuple[tuple[str, str], ...] = ()
 
     def load_template(self) -> str:
-        """Return the Jinja source of the template."""
+        """Return the Jinja source of the template.
+
+        Raises:
+            PluginError: An edit does not fit the file.
+        """
         if self.source is not None:
             return self.source
         package, _, path = self.template.partition(":")
-        return importlib.resources.files(package).joinpath(path).read_text(encoding="utf-8")
+        source = importlib.resources.files(package).joinpath(path).read_text(encoding="utf-8")
+        for old, new in self.edits:
+            if source.count(old) != 1:
+                raise PluginError(
+                    f"The template of {self.name!r} can't be made: {old!r} must stand in {path} once."
+                )
+            source = source.replace(old, new)
+        return source
 
     def load_grammar(self) -> Grammar | None:
         """Return the declared grammar, or None where it is to be inferred."""

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from antiphon.errors import FamilyNotFound, PluginConflict, PluginError
-from antiphon.families import BackendSpec, EnvSpec, ModelFamily
+from antiphon.families import TEMPLATE_NAMES, BackendSpec, EnvSpec, ModelFamily
 from antiphon.plugins import RewardSpec, TransformSpec, get_host
 from antiphon.plugins.validation import check_descriptor
 
@@ -19,16 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _Spec = TypeVar("_Spec", BackendSpec, EnvSpec, TransformSpec, RewardSpec)
-
-# TorchRL's template names, and the dialect that TorchRL printed under each.
-_TEMPLATE_NAMES = {
-    "chatml_format": "chatml",
-    "qwen": "qwen2.5",
-    "dialogpt": "dialogpt",
-    "falcon": "falcon",
-    "deepseek": "deepseek-v2",
-    "llama": "llama4",
-}
 
 
 class _RunTime:
@@ -142,7 +132,7 @@ def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
         fitting = detect_among(of_line, tokenizer).family
         if fitting is not None:
             return get_family(fitting)
-    dialect = _TEMPLATE_NAMES.get(name)
+    dialect = TEMPLATE_NAMES.get(name)
     if dialect is None and len(of_line) > 1 and name not in {family.name for family in of_line}:
         raise FamilyNotFound(
             f"{name!r} is a line of models and nothing says which dialect is meant: give one"
@@ -154,7 +144,7 @@ def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
         return get_family(dialect)
     family = _run_time.families.get(name) or get_host().get("family", name)
     if family is None:
-        known = {*_TEMPLATE_NAMES, *(family.name for family in families())}
+        known = {*TEMPLATE_NAMES, *(family.name for family in families())}
         raise FamilyNotFound(_not_found("template or family", name, known))
     return get_family(name)
 

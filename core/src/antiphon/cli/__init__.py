@@ -19,6 +19,7 @@ import click
 from antiphon.errors import AntiphonError, PluginConflict, PluginError
 from antiphon.families import load_object
 from antiphon.plugins.records import PluginRecord
+from antiphon.plugins.tracing import told
 
 if TYPE_CHECKING:
     from antiphon.plugins import PluginHost
@@ -62,9 +63,7 @@ class PluginCommands:
 
     def failed(self, error: BaseException) -> None:
         """Note that the plugin's hook raised."""
-        self.faults.append(
-            f"{self._who} failed in antiphon_register_commands ({type(error).__name__}: {error})."
-        )
+        self.faults.append(f"{self._who} failed in antiphon_register_commands ({told(error)}).")
 
     def _take(self, name: str, command: click.Command | str, summary: str) -> None:
         if not name:

@@ -100,16 +100,21 @@ def doctor(ctx: click.Context, as_json: bool, trace: bool) -> None:
     With ANTIPHON_TRACE_PLUGINS=1 any program prints what --trace prints here.
     """
     from antiphon.cli import plugin_commands
+    from antiphon.plugins.inspection import lacking, problems_of
 
     host = PluginHost(environ={**os.environ, TRACE: "1"}) if trace else get_host(quiet=True)
     faulty = [record for record in host.records if not record.ok]
     faults = [fault for app in plugin_commands(host) for fault in app.faults]
+    registered = host.registered()
+    faults += [f"{who.who}: {text}" for who, *what in registered for text in problems_of(*what)]
+    notes = [f"{who.who}: {text}" for who, *what in registered for text in lacking(*what)]
     if as_json:
         _print_json(
             {
                 "fingerprint": host.fingerprint(),
                 "plugins": [_plain(record) for record in host.records],
-                "commands": faults,
+                "faults": faults,
+                "notes": notes,
             }
         )
     else:
@@ -128,6 +133,8 @@ def doctor(ctx: click.Context, as_json: bool, trace: bool) -> None:
                 )
         for fault in faults:
             click.echo(f"FAIL {fault}")
+        for note in notes:
+            click.echo(f"note {note}")
         count = len(faulty) + len(faults)
         told = "Nothing is wrong" if not count else f"{count} thing{'s' * (count > 1)} to put right"
         click.echo(f"{told}; fingerprint {host.fingerprint()}.")

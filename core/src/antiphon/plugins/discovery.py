@@ -70,7 +70,10 @@ def installed_plugins() -> tuple[PluginSource, ...]:
     found: dict[str, list[PluginSource]] = {}
     for distribution in importlib_metadata.distributions():
         # Most distributions have nothing for us: look before their metadata are parsed.
-        text = distribution.read_text("entry_points.txt") or ""
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+        except (OSError, UnicodeDecodeError):
+            continue  # whosever it is, nothing can be said of it
         if GROUP in text:
             sources = list(_of_distribution(distribution))
             if sources:
@@ -98,7 +101,8 @@ def _of_distribution(distribution: Any) -> Iterator[PluginSource]:
         problem = "its metadata have no name"
     try:
         entry_points = list(distribution.entry_points.select(group=GROUP))
-    except (ValueError, AttributeError, KeyError) as error:
+    except Exception as error:
+        # What the parser raises at a broken file differs from version to version.
         entry_points = []
         problem = f"its entry_points.txt can't be read ({error})"
         yield PluginSource("?", name or "?", version, "", _nothing, core_range, problem)

@@ -23,6 +23,7 @@ from antiphon.plugins.host import Observer, host_unless_loading
 from antiphon.plugins.loading import STRICT
 from antiphon.plugins.records import PluginRecord
 from antiphon.plugins.renames import with_old_names
+from antiphon.plugins.tracing import told
 
 if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering, Span
@@ -169,7 +170,7 @@ class _Faults:
         with self.lock:
             known = self.found.get(key)
             if known is None:
-                sentence = f"{record.who} failed in {hook} ({type(error).__name__}: {error})"
+                sentence = f"{record.who} failed in {hook} ({told(error)})"
                 text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
                 fault = PluginFault(
                     record.name, record.distribution, record.version, hook, sentence, text
@@ -269,7 +270,9 @@ def _tell(who: tuple[Observer, ...], hook: str, make: Callable[[], Mapping[str, 
         try:
             with unobserved():
                 call(**arguments)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             # A stranger's code, which may raise anything: the run is not its business.
             _note(record, hook, error)
 

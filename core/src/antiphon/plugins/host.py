@@ -142,6 +142,15 @@ class PluginHost:
             if isinstance(value, of)
         )
 
+    def registered(self) -> tuple[tuple[PluginRecord, str, Any], ...]:
+        """Return all that can be used: by whom, its kind, the descriptor; by kind and name."""
+        return tuple(
+            (claim.owner, kind, value)
+            for (kind, _), claim in sorted(self._claims.items())
+            if claim.error is None
+            for value in claim.values
+        )
+
     def owner(self, kind: str, name: str) -> PluginRecord | None:
         """Return the record of the plugin that registered a name, None where none did."""
         claim = self._claims.get((kind, name))
@@ -162,7 +171,9 @@ class PluginHost:
                     manager.hook.antiphon_register_commands(
                         **with_old_names("antiphon_register_commands", {"app": app})
                     )
-                except (Exception, SystemExit) as error:
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
                     # A stranger's hook: without its commands every other command still works.
                     app.failed(error)
 

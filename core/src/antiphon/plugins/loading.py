@@ -7,8 +7,12 @@ others could meet it. What goes wrong ends in the plugin's record.
 from __future__ import annotations
 
 import difflib
+import inspect
+import itertools
+import sys
 import traceback
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -20,10 +24,13 @@ from antiphon.plugins.claims import Key
 from antiphon.plugins.discovery import PluginSource
 from antiphon.plugins.records import PluginRecord
 from antiphon.plugins.renames import Manager, old_names
-from antiphon.plugins.tracing import short
+from antiphon.plugins.tracing import short, told
 from antiphon.plugins.validation import check_descriptor
 
 STRICT = "ANTIPHON_STRICT_PLUGINS"
+
+#: More than any distribution brings: a hook that goes on for ever is stopped there.
+_MOST = 10_000
 
 
 @dataclass
@@ -63,18 +70,23 @@ def load(
     if trace:
         tracing.note(f"{who}: importing {source.module}")
     try:
-        module = source.load()
-    except (Exception, SystemExit) as error:
-        # Whatever a stranger's code raises at import (sys.exit() too) is that plugin's failure: it
-        # is recorded, and the other plugins go on.
+        # What a plugin prints now would stand within the output of the program that uses Antiphon.
+        with redirect_stdout(sys.stderr):
+            module = source.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Whatever a stranger's code raises at import (sys.exit() and panics of compiled code too)
+        # is that plugin's failure: it is recorded, and the other plugins go on.
         cause = error
         plugin.fail(f"{who} {_import_failure(source, error)}", trace=True)
     else:
         try:
-            manager = _register(module, source.name)
-            if trace:
-                tracing.watch(manager, who)
-            plugin.objects = _collect(manager)
+            with redirect_stdout(sys.stderr):
+                manager = _register(module, source.name)
+                if trace:
+                    tracing.watch(manager, who)
+                plugin.objects = _collect(manager)
         except PluginError as error:
             cause = error
             plugin.fail(f"{who} {error}", trace=error.__cause__ is not None)
@@ -103,8 +115,7 @@ def _register(module: object, name: str) -> pluggy.PluginManager:
     except Exception as error:
         # The entry point may name any object, whose attributes may do anything when looked at.
         raise PluginError(
-            f"can't be looked at for hooks ({type(error).__name__}: {error}): let its entry point"
-            " name a module."
+            f"can't be looked at for hooks ({told(error)}): let its entry point name a module."
         ) from error
     try:
         manager.check_pending()
@@ -145,17 +156,26 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
             # A hook may be a generator: its body runs here.
             given = results[0] if results else None
             is_list = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
-            values = list(cast("Iterable[Any]", given)) if is_list else None
-        except (Exception, SystemExit) as error:
+            found = itertools.islice(cast("Iterable[Any]", given), _MOST) if is_list else None
+            values = None if found is None else list(found)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             # A stranger's code again, see `load`.
             raise PluginError(
-                f"failed in {hook} ({type(error).__name__}: {error});"
-                " see `antiphon plugins doctor`."
+                f"failed in {hook} ({told(error)}); see `antiphon plugins doctor`."
             ) from error
+        if inspect.iscoroutine(given):
+            given.close()
+            raise PluginError(f"has an asynchronous {hook}: nobody awaits it, make it a plain one.")
         if values is None:
             raise PluginError(
                 f"returned {short(given, 60)} from {hook}: it must return a list of"
                 f" {expected.__name__}."
+            )
+        if len(values) == _MOST:
+            raise PluginError(
+                f"returned {_MOST} things or more from {hook}: it must come to an end."
             )
         for value in values:
             if not isinstance(value, expected):
@@ -163,7 +183,15 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
                     f"returned a list with {short(value, 60)} from {hook}: each item must be a"
                     f" {expected.__name__}."
                 )
-            check_descriptor(kind, value)
+            try:
+                check_descriptor(kind, value)
+            except PluginError:
+                raise
+            except Exception as error:
+                # A subclass of a descriptor may do anything when it is looked at.
+                raise PluginError(
+                    f"returned something from {hook} that can't be looked at ({told(error)})."
+                ) from error
             key = (kind, getattr(value, "name"))  # noqa: B009 (all descriptors have one)
             if key in objects:
                 raise PluginError(f"registers the {kind} {key[1]!r} twice.")
@@ -172,16 +200,16 @@ def _collect(manager: pluggy.PluginManager) -> dict[Key, Any]:
 
 
 def _import_failure(source: PluginSource, error: BaseException) -> str:
-    told = f"failed to import ({type(error).__name__}: {error})"
+    failure = f"failed to import ({told(error)})"
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     if missing is not None and missing.partition(".")[0] != source.module.partition(".")[0]:
-        return f"{told}: install {missing!r}, or the plugin again."
-    return f"{told}; see `antiphon plugins doctor`."
+        return f"{failure}: install {missing!r}, or the plugin again."
+    return f"{failure}; see `antiphon plugins doctor`."
 
 
 def _unknown_hooks(names: list[str]) -> str:
-    told = []
+    parts = []
     for name in names:
         near = difflib.get_close_matches(name, hookspecs.HOOKS, n=1)
-        told.append(f"{name}, which is no hook" + (f" (did you mean {near[0]}?)" if near else ""))
-    return "; ".join(told) + "."
+        parts.append(f"{name}, which is no hook" + (f" (did you mean {near[0]}?)" if near else ""))
+    return "; ".join(parts) + "."

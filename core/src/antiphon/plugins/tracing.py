@@ -25,14 +25,14 @@ def watch(manager: pluggy.PluginManager, who: str) -> None:
     def after(outcome: Any, hook: str, implementations: Any, arguments: Any) -> None:
         if not implementations:
             return
-        told = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
+        given = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
         try:
             answers = outcome.get_result()
         except BaseException as error:  # told here; pluggy raises it to the caller as well
-            note(f"{who}: {hook}({told}) raised {type(error).__name__}: {error}")
+            note(f"{who}: {hook}({given}) raised {told(error)}")
             return
         answer = answers[0] if answers else None
-        note(f"{who}: {hook}({told}) -> {short(answer)}")
+        note(f"{who}: {hook}({given}) -> {short(answer)}")
 
     manager.add_hookcall_monitoring(before, after)
 
@@ -53,6 +53,15 @@ def short(value: object, longest: int = _LONGEST) -> str:
     except Exception:  # a stranger's __repr__
         text = f"<{type(value).__name__}>"
     return _cut(text, longest)
+
+
+def told(error: BaseException) -> str:
+    """Return a stranger's error in one line, its type first."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its __str__ may raise, too
+        text = "it can't say what"
+    return f"{type(error).__name__}: {text}"
 
 
 def _cut(text: str, longest: int) -> str:

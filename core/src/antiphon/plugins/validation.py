@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from antiphon.errors import PluginError
-from antiphon.families import ModelFamily
+from antiphon.families import TEMPLATE_NAMES, ModelFamily
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
@@ -39,6 +39,11 @@ def _is_text(value: object) -> bool:
 
 
 def _check_family(whose: str, family: ModelFamily) -> None:
+    if TEMPLATE_NAMES.get(family.name, family.name) != family.name:
+        raise PluginError(
+            f"registers the family {family.name!r}, and that is a template name of TorchRL's, which"
+            " means another dialect: choose another name."
+        )
     if family.source is None and not _RESOURCE.match(family.template):
         raise PluginError(
             f"{whose} template is {family.template!r}: it must be 'package:path/in/package.jinja'."
