@@ -31,6 +31,8 @@ _EXPORTS = {
     "ToolTransform": "antiphon.envs.tools",
     "MCPConnection": "antiphon.envs.mcp",
     "MCPToolTransform": "antiphon.envs.mcp",
+    "SimulatedUser": "antiphon.envs.simulated",
+    "UserSide": "antiphon.envs.simulated",
     "ReplyTransform": "antiphon.envs.tools",
     "AddThinkingPrompt": "antiphon.envs.thinking",
     "RetrieveLogProb": "antiphon.envs.kl",

@@ -45,6 +45,9 @@ class Mode(Protocol):
     def messages(self, answers: Any) -> Chats:
         """Return the whole conversations, the answer last."""
 
+    def standing(self, tensordict: TensorDictBase) -> Chats:
+        """Return the conversations as reset or step gave them."""
+
     def lengths(self, answers: Any) -> list[int]:
         """Return the number of tokens of each conversation."""
 
@@ -108,6 +111,11 @@ class HistoryMode:
 
     def messages(self, answers: History) -> Chats:
         chats: Chats = answers._messages()
+        return chats
+
+    def standing(self, tensordict: TensorDictBase) -> Chats:
+        chat: Any = tensordict.get("history")
+        chats: Chats = chat.prompt._messages()
         return chats
 
     def lengths(self, answers: History) -> list[int]:
@@ -205,6 +213,9 @@ class TokensMode:
 
     def messages(self, answers: list[Conversation]) -> Chats:
         return [list(conversation.messages) for conversation in answers]
+
+    def standing(self, tensordict: TensorDictBase) -> Chats:
+        return [list(conversation.messages) for conversation in row_values(tensordict, STATE)]
 
     def lengths(self, answers: list[Conversation]) -> list[int]:
         return [len(c.prompt.input_ids) + len(c.messages[-1]["token_ids"]) for c in answers]
@@ -327,6 +338,9 @@ class TextMode:
             read = {"content": response}
         message = {key: value for key, value in read.items() if value or key == "is_complete"}
         return {"content": "", **message, "role": self.prompter.role}
+
+    def standing(self, tensordict: TensorDictBase) -> Chats:
+        return [list(known) for known in row_values(tensordict, STATE)]
 
     def lengths(self, answers: list[tuple[tuple[Message, ...], str, str]]) -> list[int]:
         from antiphon.engine.tokenizers import view
