@@ -6,8 +6,8 @@ import pytest
 from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
+from antiphon.generation.stopping import Stops
 from antiphon_transformers.backend import TransformersBackend
-from antiphon_transformers.stopping import Stops
 from tiny_models import END, Scripted
 
 

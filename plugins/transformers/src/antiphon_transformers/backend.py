@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -13,6 +13,7 @@ from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import Generation, Scores, TokenBatch, check_rows
 from antiphon.generation.sampling import SamplingParams, sample_seed
 from antiphon.generation.scoring import pad_rows
+from antiphon.generation.stopping import Stops, find_end_ids
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
@@ -20,7 +21,6 @@ from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, 
 from antiphon_transformers.loading import load_model, load_tokenizer
 from antiphon_transformers.reuse import Reuse
 from antiphon_transformers.score import score_rows
-from antiphon_transformers.stopping import Stops
 
 _T = TypeVar("_T")
 
@@ -306,16 +306,8 @@ class TransformersBackend:
         self._mark = mark
 
     def _find_end_ids(self) -> frozenset[int]:
-        found: set[int] = set()
         config = getattr(self.model, "generation_config", None)
-        for value in (
-            getattr(config, "eos_token_id", None),
-            getattr(self.tokenizer, "eos_token_id", None),
-        ):
-            found.update([value] if isinstance(value, int) else value or [])
-        if self.tokenizer is not None:
-            found.update(_family_ends(self.tokenizer))
-        return frozenset(found)
+        return find_end_ids(self.tokenizer, getattr(config, "eos_token_id", None))
 
     def _decode(self, ids: list[int]) -> str:
         text: str = self.tokenizer.decode(
@@ -337,20 +329,6 @@ def _limit(length: int, wanted: int | None, context: int | None) -> int:
     if not bounds:
         raise InvalidParameter("The model's context has no bound; give max_new_tokens.")
     return min(bounds)
-
-
-def _family_ends(tokenizer: Any) -> Iterator[int]:
-    from antiphon.detection import detect_family
-    from antiphon.errors import FamilyAmbiguous, FamilyNotFound
-    from antiphon.registry import get_family
-
-    try:
-        name = detect_family(tokenizer).family
-        ends = get_family(name).end_tokens if name else ()
-    except (FamilyNotFound, FamilyAmbiguous):
-        return  # the generation config and the tokenizer have said what they know
-    vocabulary = tokenizer.get_vocab()
-    yield from (vocabulary[token] for token in ends if token in vocabulary)
 
 
 def _out_of_memory(error: Exception) -> bool:

@@ -17,11 +17,11 @@ from antiphon.errors import BackendError
 from antiphon.generation.backends import FinishReason
 from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.scoring import pad_rows
+from antiphon.generation.stopping import Stops
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.forward import Forward
 from antiphon_transformers.reuse import Reuse
-from antiphon_transformers.stopping import Stops
 
 
 @dataclass

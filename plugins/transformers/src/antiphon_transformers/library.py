@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from antiphon.errors import InvalidParameter
 from antiphon.generation.sampling import SamplingParams
+from antiphon.generation.stopping import Stops
 from transformers import (
     GenerationConfig,
     LogitsProcessor,
@@ -22,7 +23,6 @@ from transformers import (
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.decoding import Answer
-from antiphon_transformers.stopping import Stops
 
 #: Parameters of ``model.generate`` that are passed on by name.
 EXTRA_PARAMETERS = frozenset(
