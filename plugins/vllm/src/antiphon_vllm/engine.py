@@ -1,0 +1,206 @@
+"""Opening an engine: the options it needs, and a process that is left as it was found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from antiphon.errors import BackendError, InvalidParameter, ModelNotFound
+from antiphon_transformers.loading import load_tokenizer
+
+from antiphon_vllm import _compat
+from antiphon_vllm.worker import EXTENSION
+
+#: Options that are set here, since all else relies on them.
+_FIXED: Mapping[str, Any] = {
+    # Before any sampling: the temperature is divided out where logits are made, see `worker`.
+    "logprobs_mode": "raw_logprobs",
+    "worker_extension_cls": EXTENSION,
+    # The engine would take its sampling parameters from the model's generation config.
+    "generation_config": "vllm",
+}
+# Memory for keys and values on the processor, where the engine would take nearly all there is.
+_CPU_CACHE_BYTES = 1 << 30
+
+_opening = threading.Lock()
+
+
+def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) -> dict[str, Any]:
+    """Return all options of the engine.
+
+    Args:
+        name: The model's folder or hub name.
+        given: What the user wants; he wins over every default.
+        dtype: Of the weights; None: as they are stored.
+
+    Raises:
+        InvalidParameter: An option that is not the user's to choose.
+    """
+    if fixed := sorted(set(_FIXED) & set(given)):
+        raise InvalidParameter(
+            f"{', '.join(fixed)}: not to be set, this backend relies on its own."
+        )
+    defaults: dict[str, Any] = {
+        "max_logprobs": -1,  # entropies need all of them
+        "enable_prefix_caching": True,
+        "dtype": dtype or _stored_dtype(name, given),
+        "use_tqdm_on_load": False,
+    }
+    if _compat.on_cpu():
+        defaults["enforce_eager"] = True  # compiling takes half a minute
+        defaults["compilation_config"] = {"custom_ops": list(_compat.CPU_OPERATORS)}
+        if not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
+            defaults["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
+    return {**defaults, **given, **_FIXED, "model": name}
+
+
+def open_llm(name: str, options: Mapping[str, Any], *, in_process: bool) -> Any:
+    """Start vLLM's ``LLM``.
+
+    Args:
+        name: The model's folder or hub name, for errors.
+        options: See `engine_options`.
+        in_process: Whether the model lives in this process or in one of the engine's own.
+
+    Raises:
+        ModelNotFound: There is no such model, or not in a form that the engine can load.
+        BackendError: The engine does not start.
+    """
+    vllm = _compat.engine()
+    with _opening, _left_alone(), _multiprocessing(not in_process):
+        try:
+            return vllm.LLM(**options)
+        except OSError as error:
+            raise ModelNotFound(
+                f"vLLM can't load the model {name!r}: {_first_line(error)}; check the name, or give "
+                "the path of a folder."
+            ) from error
+        except TypeError as error:
+            raise InvalidParameter(
+                f"vLLM refuses an engine option: {_first_line(error)}"
+            ) from error
+        # Starting runs the code of every part of the engine: whatever it raises, the user must hear
+        # which engine it was and with what model.
+        except Exception as error:
+            raise BackendError(
+                f"vLLM does not start with the model {name!r}: {_first_line(error)}. Its log says "
+                "more; `VLLM_LOGGING_LEVEL=INFO` in the environment shows it."
+            ) from error
+
+
+@contextlib.contextmanager
+def as_folder(model: Any, tokenizer: Any) -> Iterator[str]:
+    """Give a model object a folder for as long as an engine loads it from there."""
+    if not hasattr(model, "save_pretrained"):
+        raise InvalidParameter(
+            f"{type(model).__name__} is no model that vLLM can load; give a name, a folder, a model of "
+            "transformers or a vllm.LLM."
+        )
+    with tempfile.TemporaryDirectory(prefix="antiphon-vllm-") as folder:
+        model.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        yield folder
+
+
+def tokenizer_of(name: str, given: Any, options: Mapping[str, Any]) -> Any:
+    """Return the tokenizer, or None where a model comes without one.
+
+    Raises:
+        ModelNotFound: A tokenizer was named and is not there.
+    """
+    keep = {k: options[k] for k in ("revision", "trust_remote_code") if k in options}
+    if given is not None:
+        return load_tokenizer(given, **keep)
+    try:
+        return load_tokenizer(name, **keep)
+    except ModelNotFound:
+        return None
+
+
+def declared_ends(config: Any) -> list[int | list[int] | None]:
+    """Return what a model's configurations say ends an answer.
+
+    Args:
+        config: The engine's model configuration; it reads the generation config where the model is.
+    """
+    return [
+        config.try_get_generation_config().get("eos_token_id"),
+        getattr(config.hf_text_config, "eos_token_id", None),
+    ]
+
+
+@contextlib.contextmanager
+def eager(wanted: bool) -> Iterator[None]:
+    """Leave compiled functions uncompiled meanwhile.
+
+    An eager engine on the processor still has a helper that counts ranks and that takes half a minute
+    to compile, for a number that nobody reads here.
+    """
+    if not wanted:
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+@contextlib.contextmanager
+def _left_alone() -> Iterator[None]:
+    """Take back what starting an engine in this process changes for everybody in it.
+
+    It seeds the generators of Python, NumPy and torch, and makes ``torch.set_num_threads`` do nothing.
+    """
+    import numpy as np
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    set_threads, threads = torch.set_num_threads, torch.get_num_threads()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if devices is not None:
+            torch.cuda.set_rng_state_all(devices)
+        torch.set_num_threads = set_threads
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def _multiprocessing(wanted: bool) -> Iterator[None]:
+    """Say where the engine's core runs; it asks the environment and nothing else."""
+    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
+    before = os.environ.get(name)
+    os.environ[name] = "1" if wanted else "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+
+
+def _stored_dtype(name: str, options: Mapping[str, Any]) -> str:
+    """Return the dtype of a checkpoint; by its own rule the engine halves what is stored in float32."""
+    from transformers import AutoConfig
+
+    keep = {k: options[k] for k in ("revision", "trust_remote_code") if k in options}
+    try:
+        config = AutoConfig.from_pretrained(name, **keep)
+    except (OSError, ValueError):
+        return "auto"  # the engine says better what is wrong, or reads what transformers can't
+    text = config.get_text_config()
+    return "float32" if getattr(text, "dtype", None) in (torch.float32, "float32") else "auto"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,96 @@
+"""What happens where the model is: in the engine's worker, in this process or another.
+
+The functions take the engine's worker. `WorkerExtension` offers them under names, for engines whose
+workers are processes of their own (``worker_extension_cls``); nothing of it imports the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+Weights = Iterable[tuple[str, torch.Tensor]]
+
+#: The worker extension, as the engine takes it.
+EXTENSION = "antiphon_vllm.worker.WorkerExtension"
+
+
+def set_temperature(worker: Any, temperature: float) -> None:
+    """Divide all logits by ``temperature`` from the next forward pass on.
+
+    The engine reports log-probs before or after everything that chooses an id (temperature, top-k,
+    top-p, penalties), and knows no temperature for a prompt's. Dividing where the model makes its
+    logits gives ``log_softmax(logits / temperature)`` for both, whatever chooses.
+    """
+    for layer in _logit_layers(worker.get_model()):
+        hook = getattr(layer, "_antiphon_temperature", None)
+        if hook is not None:
+            hook.remove()
+            layer._antiphon_temperature = None
+        if temperature != 1.0:
+            layer._antiphon_temperature = layer.register_forward_hook(_divide(temperature))
+
+
+def load_weights(worker: Any, weights: Weights) -> None:
+    """Put a whole set of weights in place, under the names of a checkpoint."""
+    worker.model_runner.reload_weights(weights_iterator=iter(weights))
+    _pack_embeddings(worker.get_model())
+
+
+class WorkerExtension:
+    """Methods that the engine adds to its workers; call them by name with ``collective_rpc``."""
+
+    def antiphon_set_temperature(self, temperature: float) -> None:
+        """See `set_temperature`."""
+        set_temperature(self, temperature)
+
+    def antiphon_load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+        """See `load_weights`."""
+        load_weights(self, weights)
+
+    def antiphon_load_files(self, folder: str) -> None:
+        """Load what `antiphon_vllm.async_weights.stored` wrote."""
+        from antiphon_vllm.async_weights import read
+
+        load_weights(self, read(folder))
+
+
+def _divide(temperature: float) -> Any:
+    def divided(_module: Any, _inputs: Any, logits: torch.Tensor | None) -> torch.Tensor | None:
+        # In float32, as the engine's own sampling does; other ranks of a parallel model hold None.
+        return None if logits is None else logits.float().div_(temperature)
+
+    return divided
+
+
+def _logit_layers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yield the layers that make logits, the outermost where one wraps another (as for LoRA)."""
+    from vllm.model_executor.layers.logits_processor import LogitsProcessor
+
+    wrapped = {id(getattr(module, "base_layer", None)) for module in model.modules()}
+    for module in model.modules():
+        inner = getattr(module, "base_layer", module)
+        if isinstance(inner, LogitsProcessor) and id(module) not in wrapped:
+            yield module
+
+
+def _pack_embeddings(model: torch.nn.Module) -> None:
+    """Pack the head anew where the processor's kernels hold a copy of it.
+
+    A head that is tied to the embedding is not loaded by its own name, so reloading leaves the
+    packed copy as it was: right parameters, and logits of the old ones.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+
+    packed = [
+        module
+        for module in model.modules()
+        if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear")
+    ]
+    if packed:
+        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+        for module in packed:
+            dispatch_cpu_unquantized_gemm(module, remove_weight=False)

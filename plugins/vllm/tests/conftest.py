@@ -1,0 +1,55 @@
+"""Fixtures: engines started once and shared; without the engine, all but its own tests are left out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from antiphon_vllm import _compat
+
+collect_ignore_glob = []
+if _compat.installed() is None:
+    # What is left tests what importing costs, and what is said where the engine is missing.
+    collect_ignore_glob = ["test_[!p]*.py"]
+    print("antiphon-vllm: vLLM is not installed, so the tests that need an engine are left out.")
+else:
+    _compat.engine()
+
+
+def pytest_collection_modifyitems(items):
+    """Warnings that the engine raises inside itself are not ours to mend."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for module in ("vllm", "torch", "transformers", "importlib"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:::{module}"))
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    from tiny_models import byte_tokenizer
+
+    return byte_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def engine_of(tokenizer):
+    """Start an engine for a tiny model, once per model; returns the backend and the trainer's model."""
+    from antiphon_vllm.backend import VLLMBackend
+    from tiny_models import build
+
+    made = {}
+
+    def get(name, **options):
+        key = (name, *sorted(options.items()))
+        if key not in made:
+            model = build(name, **options)
+            made[key] = VLLMBackend(model, tokenizer=tokenizer), model
+        return made[key]
+
+    yield get
+    for backend, _ in made.values():
+        backend.close()
