@@ -62,6 +62,10 @@ class GrammarUnavailable(AntiphonError, ValueError):
     """No grammar is declared for a template and none could be inferred that reads its renderings back."""
 
 
+class ToolSchemaInvalid(AntiphonError, ValueError):
+    """A tool that the caller gave has no name, or no JSON Schema that can judge calls."""
+
+
 # Plugins
 
 

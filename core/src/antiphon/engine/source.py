@@ -246,7 +246,7 @@ def _trace_tools(tools: Sequence[Any] | None) -> Any:
         if isinstance(tool, Mapping):
             schemas.append(trace(dict(tool), -1, ("tools", index)))
         elif callable(tool):
-            schemas.append(trace(_schema_of(tool), -1, ("tools", index)))
+            schemas.append(trace(tool_schema(tool), -1, ("tools", index)))
         else:
             raise InvalidMessage(
                 f"Tool {index} is a {type(tool).__name__}; tools are JSON schemas or functions with type hints."
@@ -256,7 +256,12 @@ def _trace_tools(tools: Sequence[Any] | None) -> Any:
     return result
 
 
-def _schema_of(function: Callable[..., Any]) -> Any:
+def tool_schema(function: Callable[..., Any]) -> Any:
+    """Return the JSON schema by which templates show a function.
+
+    Raises:
+        InvalidMessage: transformers, which makes it, is not installed.
+    """
     try:
         from transformers.utils.chat_template_utils import get_json_schema
     except ImportError as error:

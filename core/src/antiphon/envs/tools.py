@@ -25,7 +25,7 @@ from antiphon.envs.tasks import Message
 from antiphon.envs.tool_schemas import Schema, converted, function_schema, type_hints
 from antiphon.envs.transformed import Transform, TransformedEnv
 from antiphon.errors import EnvError, InvalidParameter, ToolError
-from antiphon.reading.schema import first_problem
+from antiphon.reading.judging import first_problem
 
 
 @dataclass(frozen=True)

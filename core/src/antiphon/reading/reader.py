@@ -70,6 +70,7 @@ def parse(
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
         GrammarUnavailable: The dialect can't be read.
+        ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
     return read_conversation(text_or_ids, tokenizer=tokenizer, family=family, tools=tools).messages
 
@@ -114,12 +115,14 @@ def parse_response(
     Returns:
         ``role``, ``content``, ``reasoning_content``, ``tool_calls`` (None where empty) and
         ``is_complete``: whether an end token was there. Each call has a ``status``: ``"ok"``, or
-        ``"malformed"``, ``"incomplete"``, ``"unknown_tool"``, ``"invalid_arguments"``; then
+        ``"malformed"``, ``"incomplete"``, ``"unknown_tool"``, ``"invalid_arguments"``,
+        ``"unchecked"`` (the tool's schema could not judge); then
         ``problem`` says what is wrong and ``raw`` holds its text.
 
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
         GrammarUnavailable: The dialect can't be read.
+        ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
     return read_response(
         text_or_ids, prompt=prompt, tokenizer=tokenizer, family=family, tools=tools

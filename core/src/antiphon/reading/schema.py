@@ -5,12 +5,13 @@ judge calls.
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from antiphon.errors import ToolSchemaInvalid
 from antiphon.reading.call_params import python_or_json
 from antiphon.reading.call_parts import Call
+from antiphon.reading.judging import first_problem, schema_problem
 from antiphon.reading.scan import Invalid, decode_json
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -25,16 +26,43 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def index_tools(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]] | None:
-    """Return each tool's parameter schema by name; None where no tools are given."""
+    """Return each tool's parameter schema by name; None where no tools are given.
+
+    Raises:
+        ToolSchemaInvalid: A tool has no name, or its parameters are no JSON Schema that can judge
+            calls.
+    """
     if tools is None:
         return None
     found: dict[str, Mapping[str, Any]] = {}
-    for tool in tools:
+    for number, given in enumerate(tools):
+        tool = _function_tool(given) if callable(given) else given
+        if isinstance(tool, Mapping) and tool.get("type", "function") != "function":
+            continue  # what a server brings along itself; no call names it
         inner = tool.get("function", tool) if isinstance(tool, Mapping) else None
-        if isinstance(inner, Mapping) and isinstance(inner.get("name"), str):
-            schema = inner.get("parameters")
-            found[inner["name"]] = schema if isinstance(schema, Mapping) else {}
+        if not isinstance(inner, Mapping) or not isinstance(inner.get("name"), str):
+            raise ToolSchemaInvalid(
+                f"Tool {number} has no name ({given!r:.80}), so no call can be told to be its; give "
+                "tools as render takes them."
+            )
+        schema = inner.get("parameters")
+        schema = {} if schema is None else schema
+        problem = schema_problem(schema)
+        if problem:
+            raise ToolSchemaInvalid(
+                f"The parameters of the tool {inner['name']!r} can't judge its calls: {problem}; "
+                "correct its JSON Schema."
+            )
+        found[inner["name"]] = schema
     return found or None
+
+
+def _function_tool(function: Any) -> Mapping[str, Any]:
+    """Return the schema of a function, as rendering shows it."""
+    from antiphon.engine.source import tool_schema
+
+    schema: Mapping[str, Any] = tool_schema(function)
+    return schema
 
 
 def settle(call: Call, tools: Mapping[str, Mapping[str, Any]] | None) -> None:
@@ -75,7 +103,13 @@ def settle(call: Call, tools: Mapping[str, Mapping[str, Any]] | None) -> None:
     if isinstance(arguments, str):
         with contextlib.suppress(Invalid):
             arguments = decode_json(arguments)
-    problem = first_problem(arguments, schema)
+    try:
+        problem = first_problem(arguments, schema)
+    except ValueError as error:
+        # A fault of the schema that no look at the schema alone shows: not the call's.
+        call.status = "unchecked"
+        call.problem = f"the tool's schema can't judge the arguments: {error}"
+        return
     if problem:
         call.status = "invalid_arguments"
         call.problem = problem
@@ -148,35 +182,3 @@ def coerce(text: str, schema: Mapping[str, Any], root: Mapping[str, Any] | None 
     except Invalid:
         return text
     return value if any(_is_type(value, name) for name in types) else text
-
-
-def first_problem(arguments: Any, schema: Mapping[str, Any]) -> str:
-    """Return what a JSON Schema holds against some arguments, or "".
-
-    jsonschema judges where it is installed; without it, that the arguments are an object with the
-    required keys is all that is checked.
-    """
-    if not isinstance(arguments, dict):
-        return "the arguments are not an object"
-    try:
-        jsonschema = importlib.import_module("jsonschema")
-    except ImportError:
-        required = schema.get("required")
-        for key in required if isinstance(required, (list, tuple)) else ():
-            if key not in arguments:
-                return f"{key!r} is a required property"
-        return ""
-    try:
-        plain = dict(schema) if schema else {"type": "object"}
-        kind = jsonschema.validators.validator_for(plain, default=jsonschema.Draft202012Validator)
-        problems = sorted(
-            kind(plain).iter_errors(arguments), key=lambda error: list(map(str, error.path))
-        )
-    except Exception:
-        # The schema comes from outside and may be broken in any way; that is not the call's fault, and reading
-        # never raises.
-        return ""
-    if not problems:
-        return ""
-    where = "/".join(map(str, problems[0].path))
-    return f"{where}: {problems[0].message}" if where else str(problems[0].message)

@@ -121,6 +121,7 @@ def stream_parser(
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
         GrammarUnavailable: The dialect can't be read.
+        ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
     grammar = resolve_grammar(tokenizer, family)
     return StreamParser(grammar, prompt=prompt, tokenizer=tokenizer, tools=tools)
