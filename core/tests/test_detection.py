@@ -52,6 +52,14 @@ def test_unknown_model_has_no_family() -> None:
     detection = detect_family("nobody/Unheard-Of-7B")
     assert (detection.family, detection.tier, detection.candidates) == (None, None, ())
     assert "no dialect is known" in detection.explain()
+    assert "Looked at its name 'Unheard-Of-7B'" in detection.explain()
+
+
+def test_a_refusal_says_what_was_looked_at() -> None:
+    told = detect_family(Tokenizer("x/y", OTHER, ("a",))).explain()
+    assert "its name 'y', its template (digest" in told
+    assert "its vocabulary: no dialect's model is known by that" in told
+    assert "nothing is known of it" in detect_family(Tokenizer("", None)).explain()
 
 
 def test_callers_word_is_taken(register: Any) -> None:
@@ -76,6 +84,19 @@ def test_hub_cache_folder_keeps_its_models_name(register: Any) -> None:
     assert detect_family(f"/home/me/.cache/huggingface/hub/{revision}").tier == "model id"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/hub/models--zoo--parrot-1",
+        "C:\\hub\\models--zoo--parrot-1\\snapshots\\0a1b",
+        "zoo/parrot-1@main",
+    ],
+)
+def test_spellings_of_a_hub_name_are_that_name(register: Any, name: str) -> None:
+    register("parrot", model_ids=("zoo/parrot-1",))
+    assert detect_family(name).tier == "model id"
+
+
 def test_digest_of_the_template_decides(register: Any) -> None:
     register("parrot", digests=(digest(OTHER),))
     detection = detect_family(Tokenizer("x/y", OTHER))
@@ -83,6 +104,28 @@ def test_digest_of_the_template_decides(register: Any) -> None:
     assert detect_family(Tokenizer("x/y", {"default": OTHER, "tool_use": "x"})).family == "parrot"
     listed = [{"name": "default", "template": OTHER}, {"name": "rag", "template": "x"}]
     assert detect_family(Tokenizer("x/y", listed)).family == "parrot"
+
+
+def test_a_mark_that_says_something_else_is_told(register: Any) -> None:
+    register("parrot", name_patterns=("^parrot",), required_tokens=("<|beak|>",))
+    register("owl", OTHER, digests=(digest(OTHER),), model_ids=("zoo/owl-1",))
+    owl = Tokenizer("zoo/parrot-7b", OTHER, ("<|beak|>",))
+    detection = detect_family(owl)
+    assert (detection.family, detection.tier) == ("owl", "template digest")
+    assert "Its name says parrot ('parrot' in 'parrot-7b')" in detection.explain()
+    told = detect_family(Tokenizer("zoo/owl-1", TEMPLATE)).explain()
+    assert "owl is not the tokenizer's own template" in told
+    register("crow", TEMPLATE, digests=(digest(TEMPLATE),), required_tokens=("<|caw|>",))
+    told = detect_family(Tokenizer("zoo/owl-1", TEMPLATE)).explain()
+    assert "Its template digest says crow" in told
+    assert "its model id is the surer mark" in told
+    told = detect_family(Tokenizer("x/y", TEMPLATE, ("<|beak|>",))).explain()
+    assert "Its vocabulary lacks <|caw|>, which crow has." in told
+
+
+def test_marks_that_agree_need_no_note(register: Any) -> None:
+    register("parrot", name_patterns=("^parrot",), digests=(digest(TEMPLATE),))
+    assert detect_family(Tokenizer("zoo/parrot-7b", TEMPLATE)).notes == ()
 
 
 def test_spellings_that_jinja_reads_alike_have_one_digest() -> None:

@@ -1,20 +1,11 @@
-"""The dialects keep the contract of the conformance kit; what the official templates get wrong is named."""
+"""The dialects keep the contract of the conformance kit."""
 
 from __future__ import annotations
 
 from antiphon.testing import FamilyContract
 
-PARTS = "Content in parts is dropped without a word, and then no empty reasoning block is printed."
-OPEN = "The last message has no end token unless an answer is asked for."
-SPLIT = "White space behind a reasoning block that stood in the content is read as the format's."
 
-KNOWN_CHAT = {
-    f"qwen1.5: {check}": OPEN
-    for check in ("closing", "generation_tags", "parse", "render_again", "random")
-}
-
-
-class TestChat(FamilyContract, expected_failures=KNOWN_CHAT):
+class TestChat(FamilyContract):
     names = ("qwen1.5", "qwen2", "qwen2-base")
     system = tool_results = True
 
@@ -32,12 +23,7 @@ class TestCalling(FamilyContract):
     system = tools = calls = parallel_calls = tool_results = True
 
 
-KNOWN_THINKING = {
-    f"{name}: render_again/content-parts": PARTS for name in ("qwen3", "qwen3-thinking-2507")
-}
-
-
-class TestThinking(FamilyContract, expected_failures=KNOWN_THINKING):
+class TestThinking(FamilyContract):
     names = ("qwen3", "qwen3-first", "qwen3-thinking-2507")
     system = tools = calls = parallel_calls = tool_results = reasoning = True
 
@@ -47,11 +33,6 @@ class TestCallingAndSeeing(FamilyContract):
     system = tools = calls = parallel_calls = tool_results = parts = True
 
 
-KNOWN_THINKING_AND_SEEING = {
-    f"{name}: random": SPLIT for name in ("qwen3.5", "qwen3.5-nothink", "qwen3.6")
-}
-
-
-class TestThinkingAndSeeing(FamilyContract, expected_failures=KNOWN_THINKING_AND_SEEING):
+class TestThinkingAndSeeing(FamilyContract):
     names = ("qwen3-vl-thinking", "qwen3.5", "qwen3.5-nothink", "qwen3.6")
     system = tools = calls = parallel_calls = tool_results = reasoning = parts = True

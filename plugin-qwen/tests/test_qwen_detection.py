@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from antiphon.detection import detect_family
 from antiphon.errors import PluginError
-from antiphon_qwen.families import FAMILIES, QwenFamily
+from antiphon.families import ModelFamily
+from antiphon_qwen.families import FAMILIES
 from antiphon_qwen.plugin import antiphon_register_families
 
 NAMES = {family.name for family in FAMILIES}
@@ -135,11 +136,11 @@ def test_descriptors_survive_pickling_and_name_each_other() -> None:
 
 
 def test_an_edit_that_does_not_fit_the_file_is_an_error() -> None:
-    family = QwenFamily(
+    family = ModelFamily(
         name="qwen2-new",
         line="qwen",
         template="antiphon_qwen:templates/qwen2.jinja",
         edits=(("no such text", ""),),
     )
-    with pytest.raises(PluginError, match="must stand in its file once"):
+    with pytest.raises(PluginError, match=r"must stand in templates.qwen2.jinja once"):
         family.load_template()

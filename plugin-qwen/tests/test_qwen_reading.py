@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from antiphon.families import ModelFamily
 from antiphon.reading import parse, parse_response
 from antiphon.reading.reader import read_response, unparse
-from antiphon_qwen.families import FAMILIES, QwenFamily
+from antiphon_qwen.families import FAMILIES
 
 BY_NAME = {family.name: family for family in FAMILIES}
 OPENED = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\n"
@@ -129,7 +130,7 @@ def test_a_call_of_another_dialect_is_not_taken_for_an_answer() -> None:
 
 @pytest.mark.parametrize("end", ["<|im_end|>", "<|endoftext|>"])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_each_end_token_completes_a_turn(family: QwenFamily, end: str) -> None:
+def test_each_end_token_completes_a_turn(family: ModelFamily, end: str) -> None:
     message = parse_response(f"ok{end}", prompt=CLOSED, family=family)
     assert message["content"] == "ok"
     assert message["is_complete"]

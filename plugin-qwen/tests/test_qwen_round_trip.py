@@ -12,8 +12,9 @@ from typing import Any
 import antiphon
 import pytest
 from antiphon.errors import RenderError
+from antiphon.families import ModelFamily
 from antiphon.reading.reader import read_conversation
-from antiphon_qwen.families import FAMILIES, QwenFamily
+from antiphon_qwen.families import FAMILIES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from qwen_conversations import Conversation, readable_conversation
@@ -60,7 +61,7 @@ FORGED = "control-tokens-in-user"
 SYSTEM_FIRST = ("qwen3-vl", *LINES["qwen3.5"])
 
 
-def inexpressible(family: QwenFamily) -> set[str]:
+def inexpressible(family: ModelFamily) -> set[str]:
     lines = [line for line, names in LINES.items() if family.name in names]
     return {name for key in (*lines, family.name) for name in INEXPRESSIBLE.get(key, "").split()}
 
@@ -80,7 +81,7 @@ def plain(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def rendered(
-    family: QwenFamily, corpus: dict[str, Conversation]
+    family: ModelFamily, corpus: dict[str, Conversation]
 ) -> Iterator[tuple[str, Conversation, antiphon.engine.rendering.Rendering]]:
     for name, conversation in corpus.items():
         messages, tools, kwargs = conversation
@@ -95,7 +96,7 @@ def rendered(
 
 @families
 def test_what_is_read_from_a_rendering_is_what_was_rendered(
-    family: QwenFamily, corpus: dict[str, Conversation]
+    family: ModelFamily, corpus: dict[str, Conversation]
 ) -> None:
     grammar = family.load_grammar()
     other = set()
@@ -111,7 +112,7 @@ def test_what_is_read_from_a_rendering_is_what_was_rendered(
 
 @families
 def test_what_is_read_from_a_rendering_renders_to_it_again(
-    family: QwenFamily, corpus: dict[str, Conversation]
+    family: ModelFamily, corpus: dict[str, Conversation]
 ) -> None:
     grammar, template, compared = family.load_grammar(), family.load_template(), 0
     for name, (_, tools, kwargs), rendering in rendered(family, corpus):
@@ -148,7 +149,7 @@ def tokenizer() -> Any:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(rng=st.randoms(use_true_random=False))
-def test_no_hostile_text_gets_out_of_its_message(family: QwenFamily, rng: Random) -> None:
+def test_no_hostile_text_gets_out_of_its_message(family: ModelFamily, rng: Random) -> None:
     messages, tools, kwargs = readable_conversation(rng)
     template = family.load_template()
     rendering = antiphon.render(messages, chat_template=template, tools=tools, **kwargs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from antiphon_qwen.families import FAMILIES, QwenFamily
+from antiphon.families import ModelFamily
+from antiphon_qwen.families import FAMILIES
 from qwen_conversations import Conversation
 
 utils = pytest.importorskip(
@@ -15,7 +16,7 @@ OPENED = ("", "<think>\n", "<think>\n\n</think>\n\n")
 families = pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
 
 
-def tagged(family: QwenFamily, conversation: Conversation) -> tuple[str, list[tuple[int, int]]]:
+def tagged(family: ModelFamily, conversation: Conversation) -> tuple[str, list[tuple[int, int]]]:
     """Return the text and the spans that the tags mark."""
     messages, tools, kwargs = conversation
     texts, spans = utils.render_jinja_template(
@@ -30,7 +31,7 @@ def tagged(family: QwenFamily, conversation: Conversation) -> tuple[str, list[tu
 
 @families
 def test_each_tagged_turn_begins_after_the_header_and_ends_with_the_end_token(
-    family: QwenFamily, corpus: dict[str, Conversation]
+    family: ModelFamily, corpus: dict[str, Conversation]
 ) -> None:
     headers = tuple("<|im_start|>assistant\n" + opened for opened in OPENED)
     shown = 0
@@ -53,7 +54,7 @@ def test_each_tagged_turn_begins_after_the_header_and_ends_with_the_end_token(
 
 @families
 def test_a_tagged_turn_stands_after_the_prompt_that_asked_for_it(
-    family: QwenFamily, corpus: dict[str, Conversation]
+    family: ModelFamily, corpus: dict[str, Conversation]
 ) -> None:
     """Wherever the prompt is a prefix of the conversation, the turn is what was added to it."""
     compared = 0

@@ -7,8 +7,10 @@ templates do not print (tool calls, tool lists, reasoning) these do not print ei
 from __future__ import annotations
 
 from antiphon.families import ModelFamily
+from antiphon.naming import known_models
 from antiphon.plugins.hookspecs import hookimpl
 
+_MODELS = known_models("antiphon", "chatml_models.json")
 _NOTES = ("Tools, tool calls and reasoning are not printed.",)
 
 CHATML = ModelFamily(
@@ -17,6 +19,7 @@ CHATML = ModelFamily(
     template="antiphon:templates/chatml.jinja",
     grammar="antiphon.chatml_grammar:CHATML",
     digests=("fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e",),
+    model_ids=_MODELS.get("chatml", ()),
     name_patterns=(r"\bchatml\b", r"\bhermes-[23]\b"),
     end_tokens=("<|im_end|>",),
     notes=_NOTES,
@@ -26,7 +29,14 @@ CHATML_BOS = ModelFamily(
     line="chatml",
     template="antiphon:templates/chatml-bos.jinja",
     grammar="antiphon.chatml_grammar:CHATML_BOS",
-    digests=("a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",),
+    digests=(
+        "a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",
+        # InternLM's spellings of it.
+        "386c1484a61472d125667b6cec21082dece739161a586a0a0dc50d77d12de765",
+        "49aa7cb516942cc5a17d45ed2939828e3b5e4188dc487a3c4b64a570e5b5111f",
+    ),
+    model_ids=_MODELS.get("chatml-bos", ()),
+    name_patterns=(r"\bhermes-2-(?:pro|theta)\b", r"\bhermes-3-llama-3\.1\b"),
     end_tokens=("<|im_end|>",),
     variant_of="chatml",
     notes=_NOTES,

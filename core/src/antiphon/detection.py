@@ -10,7 +10,8 @@ a guess (dialects with one template excepted: none of them is wrong).
 A mark that is known and speaks against a dialect rules it out below the digest tier: a vocabulary
 without its control tokens, or a template of the tokenizer's own that writes another text (see
 `antiphon.agreement`). So a model that only borrows another's name or vocabulary is told apart from
-it.
+it. A surer mark outweighs the ones below it; where those say something else, the verdict's notes
+say what.
 """
 
 from __future__ import annotations
@@ -161,9 +162,9 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
         names = _best(candidates)
         if len(names) == 1:
             # A tie above that this tier breaks was settled by the tier above: it is the surer mark.
-            return Detection(
-                marks.subject, names[0], tie[0] if tie else tier, tuple(seen), tuple(notes)
-            )
+            decided = tie[0] if tie else tier
+            notes += _outweighed(known, names[0], decided, marks)
+            return Detection(marks.subject, names[0], decided, tuple(seen), tuple(notes))
         if names:
             tie = (tie[0] if tie else tier, names)
             left = [family for family in left if family.name in names]
@@ -171,12 +172,58 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
         tier, names = tie
         if tier == "template digest":
             # They write one text, so none of them is wrong.
+            notes += _outweighed(known, names[0], tier, marks)
             return Detection(marks.subject, names[0], tier, tuple(seen), tuple(notes))
         raise FamilyAmbiguous(
             f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
             f" say family={names[0]!r} (or another one), or register one with a higher priority."
         )
+    notes.append(_looked_at(marks))
     return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
+
+
+def _looked_at(marks: ModelMarks) -> str:
+    """Return what was looked at in vain, and what to do."""
+    looked = []
+    if marks.own_name:
+        looked.append(f"its name {marks.own_name!r}")
+    if marks.template is not None:
+        looked.append(f"its template (digest {template_digests(marks.template)[0][:12]}...)")
+    if marks.vocabulary() is not None:
+        looked.append("its vocabulary")
+    return (
+        f"Looked at {', '.join(looked) or 'nothing, since nothing is known of it'}: no dialect's model"
+        " is known by that. Give its tokenizer, or say family=... if you know the dialect."
+    )
+
+
+def _outweighed(
+    known: Sequence[ModelFamily], name: str, decided: Tier, marks: ModelMarks
+) -> list[str]:
+    """Return a sentence for each mark that speaks for another dialect than the one that was chosen."""
+    chosen = next(family for family in known if family.name == name)
+    related = {chosen.variant_of or name, *(f.name for f in known if f.variant_of == name), name}
+    notes = []
+    if decided == "model id" and marks.template is not None:
+        difference = first_difference(chosen, marks.template, marks.special_tokens)
+        if difference is not None:
+            notes.append(f"{name} is not the tokenizer's own template: {difference}.")
+    vocabulary = marks.vocabulary() if decided in ("model id", "template digest") else None
+    if vocabulary is not None:
+        lacking = [token for token in chosen.required_tokens if token not in vocabulary]
+        foreign = [token for token in chosen.excluded_tokens if token in vocabulary]
+        notes += [f"Its vocabulary lacks {' '.join(lacking)}, which {name} has."] * bool(lacking)
+        notes += [f"Its vocabulary has {' '.join(foreign)}, which {name} lacks."] * bool(foreign)
+    below = [tier for tier, _ in _TIERS]
+    for tier, matching in _TIERS[below.index(decided) + 1 :]:
+        candidates = matching(known, marks) if tier != "vocabulary" else []
+        others = [each for each in _best(candidates) if each not in related]
+        if others and len(others) == len(_best(candidates)):
+            reason = next(each.reason for each in candidates if each.family in others)
+            notes.append(
+                f"Its {tier} says {' or '.join(others)} ({reason}); its {decided} is the surer mark."
+            )
+    return notes
 
 
 def _best(candidates: list[Candidate]) -> list[str]:

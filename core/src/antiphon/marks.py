@@ -19,8 +19,9 @@ from antiphon.errors import InvalidData
 
 # The hub's cache keeps a model under models--ORG--NAME/snapshots/REVISION.
 _CACHED = re.compile(
-    r"models--(?P<org>[^/\\]+)--(?P<name>[^/\\]+)[/\\]snapshots[/\\][^/\\]+[/\\]?\Z"
+    r"models--(?:(?P<org>[^/\\]+?)--)?(?P<name>[^/\\]+)([/\\]snapshots[/\\][^/\\]+)?[/\\]?\Z"
 )
+_REVISION = re.compile(r"(?<=.)@[^/\\@]*[/\\]?\Z")  # org/name@revision
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?\Z")
 
 
@@ -103,7 +104,8 @@ def _split(name: str) -> tuple[str | None, str]:
     """Return the hub name and the own name in a name or a path."""
     cached = _CACHED.search(name)
     if cached:
-        return f"{cached['org']}/{cached['name']}", cached["name"]
+        return "/".join(filter(None, cached.group("org", "name"))), cached["name"]
+    name = _REVISION.sub("", name)
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".", "..", "~")]
     own_name = parts[-1] if parts else ""
     return (name if _HUB_ID.match(name) else None), own_name

@@ -1,8 +1,6 @@
 """Descriptors of the DeepSeek dialects: which models speak them, and by what they are known.
 
 Two descriptors may share a template and a grammar where models with other vocabularies speak the same dialect.
-Names count from their beginning only ("gpt-oss-20b-deepseek-data" is none of ours), except for the R1 distills,
-whose full name is telling wherever it stands.
 """
 
 from __future__ import annotations
@@ -11,7 +9,11 @@ import importlib.resources
 import json
 
 from antiphon.families import ModelFamily
+from antiphon.naming import own_names
 
+_PROMPT = r"'<｜Assistant｜><think>\n'"
+_UNOPENED = ((_PROMPT, "'<｜Assistant｜>'"),)
+_JOINED = r"state.system + ('' if loop.first else '\n\n') + message.content"
 _EOS = "<｜end▁of▁sentence｜>"
 _ROLES = ("<｜User｜>", "<｜Assistant｜>")
 # In every vocabulary from V3 on, and in none before.
@@ -45,6 +47,11 @@ def _models() -> dict[str, dict[str, list[str]]]:
 _MODELS = _models()
 
 
+def _names(line: str, words: str = "") -> tuple[str, ...]:
+    """Return the pattern of a line's own names."""
+    return own_names(line, words, org="deepseek-ai")
+
+
 def _dialect(
     name: str,
     grammar: str,
@@ -74,17 +81,15 @@ FAMILIES = (
         "deepseek-v2",
         "V2",
         patterns=(
-            r"^deepseek[-_]?(?:coder[-_])?v2(?!\.\d|p\d)(?!.*(?:0628|0724)).*",
-            r"^deepseek[-_](?:llm|moe)[-_].*",
-            r"^deepseek[-_]math[-_](?!v2).*",
-            r"^esft[-_].*",
+            *_names(r"deepseek[-_]?(?:coder[-_])?v2", "chat|lite|instruct|base"),
+            *_names(r"deepseek[-_](?:llm|moe|math)", "chat|instruct|base|rl"),
         ),
         notes=_PLAIN,
     ),
     _dialect(
         "deepseek-coder",
         "CODER",
-        patterns=(r"^deepseek[-_]coder[-_](?!v2).*",),
+        patterns=_names(r"deepseek[-_]coder", r"instruct|base|v1\.5"),
         end_tokens=("<|EOT|>", _EOS),
         notes=(
             "Every role but system and user stands under the heading of a response, tool results too.",
@@ -95,7 +100,7 @@ FAMILIES = (
         "deepseek-prover",
         "PROVER",
         models="deepseek-vl2 deepseek-vl2-tiny",
-        patterns=(r"^deepseek[-_]prover[-_]v1.*",),
+        patterns=_names(r"deepseek[-_]prover[-_]v1(?:[.p_]5)?", "base|sft|rl"),
         end_tokens=("<|EOT|>", _EOS),
         variant_of="deepseek-coder",
         notes=(
@@ -106,13 +111,15 @@ FAMILIES = (
     _dialect(
         "deepseek-v2-0628",
         "V2_0628",
-        patterns=(r"^deepseek[-_]?v2.*0628.*",),
+        patterns=_names(r"deepseek[-_]?v2(?=.*0628)", "chat|0628"),
         notes=_PLAIN,
     ),
     _dialect(
         "deepseek-coder-v2-0724",
         "CODER_V2_0724",
-        patterns=(r"^deepseek[-_]coder[-_]v2.*0724.*",),
+        template="deepseek-v3",
+        edits=((_JOINED + " %}", "message.content %}{{ '        ' }}"),),
+        patterns=_names(r"deepseek[-_]coder[-_]v2(?=.*0724)", "instruct|0724"),
         arguments="string",
         notes=(
             "Eight spaces stand before BOS for every system message; only the last one's text is printed.",
@@ -123,7 +130,9 @@ FAMILIES = (
     _dialect(
         "deepseek-v2.5",
         "V2_5",
-        patterns=(r"^deepseek[-_]?v2[.p]5.*",),
+        template="deepseek-v3",
+        edits=((_JOINED, "message.content"),),
+        patterns=_names(r"deepseek[-_]?v2[.p_]5", "1210"),
         arguments="string",
         notes=("Only the last system message's text is printed.", *_UNCLOSED, *_NO_PROMPT),
     ),
@@ -131,7 +140,7 @@ FAMILIES = (
         "deepseek-v3",
         "V3",
         models="DeepSeek-V3 DeepSeek-V3-Base DeepSeek-V3-0324",
-        patterns=(r"^deepseek[-_]?v3(?![.p]\d).*",),
+        patterns=_names(r"deepseek[-_]?v3", "base|0324"),
         required_tokens=_V3,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -141,7 +150,7 @@ FAMILIES = (
         "deepseek-r1",
         "R1",
         models="DeepSeek-R1",
-        patterns=(r"^deepseek[-_]?r1(?!.*(?:distill|0528)).*",),
+        patterns=_names(r"deepseek[-_]?r1"),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -157,6 +166,8 @@ FAMILIES = (
     _dialect(
         "deepseek-r1-first",
         "R1_FIRST",
+        template="deepseek-r1",
+        edits=_UNOPENED,
         variant_of="deepseek-r1",
         arguments="string",
         notes=("As deepseek-r1, but the generation prompt does not open the reasoning.",),
@@ -165,7 +176,7 @@ FAMILIES = (
         "deepseek-r1-0528",
         "R1_0528",
         models="DeepSeek-R1-0528",
-        patterns=(r"^deepseek[-_]?r1[-_]0528(?!.*qwen).*",),
+        patterns=_names(r"deepseek[-_]?r1[-_]0528"),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -182,7 +193,7 @@ FAMILIES = (
         "R1_0528",
         template="deepseek-r1-0528",
         models="DeepSeek-R1-0528-Qwen3-8B",
-        patterns=(r"^deepseek[-_]?r1[-_]0528[-_]qwen3.*",),
+        patterns=_names(r"deepseek[-_]?r1[-_]0528[-_]qwen3"),
         required_tokens=(*_ROLES, "<think>", "</think>"),
         excluded_tokens=("<｜tool▁calls▁begin｜>",),
         variant_of="deepseek-r1-0528",
@@ -196,7 +207,7 @@ FAMILIES = (
             f"DeepSeek-R1-Distill-{size}"
             for size in ("Qwen-1.5B", "Qwen-7B", "Qwen-14B", "Qwen-32B", "Llama-8B", "Llama-70B")
         ),
-        patterns=(r"deepseek[-_]?r1[-_.]?(?:re)?distill.*",),
+        patterns=_names(r"deepseek[-_]?r1[-_.]?distill(?:[-_](?:qwen|llama))?"),
         required_tokens=(*_ROLES, "<think>", "</think>"),
         excluded_tokens=("<｜tool▁calls▁begin｜>",),
         arguments="string",
@@ -210,6 +221,8 @@ FAMILIES = (
     _dialect(
         "deepseek-r1-distill-first",
         "R1_DISTILL_FIRST",
+        template="deepseek-r1-distill",
+        edits=_UNOPENED,
         variant_of="deepseek-r1-distill",
         arguments="string",
         notes=("As deepseek-r1-distill, but the generation prompt does not open the reasoning.",),
@@ -218,7 +231,7 @@ FAMILIES = (
         "deepseek-v3.1",
         "V3_1",
         models="DeepSeek-V3.1 DeepSeek-V3.1-Base DeepSeek-V3.1-Terminus DeepSeek-V3.2-Exp",
-        patterns=(r"^deepseek[-_]?v3[.p]1.*", r"^deepseek[-_]?v3[.p]2[-_]?exp.*"),
+        patterns=_names(r"deepseek[-_]?v3[.p_](?:1|2[-_]?exp)", "base|terminus"),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -234,7 +247,7 @@ FAMILIES = (
         "deepseek-v3.2",
         "V3_2",
         models="DeepSeek-V3.2 DeepSeek-V3.2-Speciale",
-        patterns=(r"^deepseek[-_]?v3[.p]2(?![-_]?exp).*",),
+        patterns=_names(r"deepseek[-_]?v3[.p_]2", "speciale"),
         required_tokens=(*_ROLES, "<think>", "</think>", _DSML),
         excluded_tokens=(_REMINDER,),
         arguments="mapping",
@@ -249,7 +262,7 @@ FAMILIES = (
         "deepseek-v4",
         "V4",
         models="DeepSeek-V4 DeepSeek-V4-Flash DeepSeek-V4-Pro",
-        patterns=(r"^deepseek[-_]?v4(?![.p]\d).*",),
+        patterns=_names(r"deepseek[-_]?v4", "flash|pro"),
         required_tokens=(*_ROLES, "<think>", "</think>", _DSML, _REMINDER),
         arguments="mapping",
         notes=(

@@ -1,33 +1,21 @@
 """Descriptors of the Llama dialects: which models speak them, and by what they are known.
 
 A fine-tune often keeps "Llama" in its name and speaks another format (Hermes, Tulu, Nemotron and
-the DeepSeek distills do), so a name counts only where nothing but the size, "Instruct" and marks of
-packaging (AWQ, GGUF, 4bit) stands in it. Whatever else a model is called, its template's digest or
-its exact name decides.
+the DeepSeek distills do): whatever a model is called, its template's digest or its exact name decides.
 """
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-
 from antiphon.families import ModelFamily
+from antiphon.naming import known_models, own_names
 
-_PACKAGING = (
-    r"(?:[-_. ](?:hf|gguf|ggml|awq|gptq|exl[23]|mlx|onnx|bnb|unsloth|dynamic|quantized|original"
-    r"|nvfp4|mxfp4|bf16|fp16|fp8(?:-kv)?|int[48]|[2-8]-?bits?|i?q\d\w*|w\d+a\d+|g\d+))*"
-)
-
-
-def _names(line: str, suffix: str = r"(?:[-_. ](?:instruct|it))?") -> tuple[str, ...]:
-    """Return the pattern of a line's own names: the line, a size, the suffix, and packaging."""
-    return (rf"^(?:meta[-_. ]?)?{line}[-_. ]?\d+b{suffix}{_PACKAGING}$",)
+_MODELS = known_models("antiphon_llama")
+_META = r"(?:meta[-_. ]?)?"
 
 
-def _known(name: str) -> tuple[str, ...]:
-    """Return the public models that were seen to carry the official template of a dialect."""
-    text = importlib.resources.files("antiphon_llama").joinpath("models.json").read_text("utf-8")
-    return tuple(json.loads(text)[name])
+def _names(line: str, words: str = "instruct|it") -> tuple[str, ...]:
+    """Return the pattern of a line's own names."""
+    return own_names(_META + line, words, org="meta-llama")
 
 
 _LLAMA3_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
@@ -55,9 +43,9 @@ LLAMA2 = ModelFamily(
         "meta-llama/Llama-2-7b-chat-hf",
         "meta-llama/Llama-2-13b-chat-hf",
         "meta-llama/Llama-2-70b-chat-hf",
-        *_known("llama2"),
+        *_MODELS.get("llama2", ()),
     ),
-    name_patterns=_names(r"llama[-_. ]?2", r"(?:[-_. ]chat)?"),
+    name_patterns=_names(r"llama[-_. ]?2", "chat"),
     end_tokens=("</s>",),
     notes=(
         "The system text stands inside the first user turn, and only there: without a user message "
@@ -74,7 +62,7 @@ CODELLAMA = ModelFamily(
     template="antiphon_llama:templates/codellama.jinja",
     grammar="antiphon_llama.grammars:CODELLAMA",
     digests=("ea2472f29dbd93c3eb696795f6403228fcc4b775518869c771f83fbae5c11dbf",),
-    model_ids=_known("codellama"),
+    model_ids=_MODELS.get("codellama", ()),
     # The 70B model has a format of its own.
     name_patterns=_names(r"code[-_]?llama(?![-_. ]?70b)"),
     end_tokens=("</s>",),
@@ -94,11 +82,11 @@ LLAMA3 = ModelFamily(
     model_ids=(
         "meta-llama/Meta-Llama-3-8B-Instruct",
         "meta-llama/Meta-Llama-3-70B-Instruct",
-        *_known("llama3"),
+        *_MODELS.get("llama3", ()),
     ),
     required_tokens=_LLAMA3_TOKENS,
     excluded_tokens=(*_LLAMA31_TOKENS, *_FOREIGN_TOKENS),
-    name_patterns=_names(r"llama[-_. ]?3"),
+    name_patterns=_names(r"llama[-_. ]?3(?![-_. ]\d[-_. ])"),
     end_tokens=("<|eot_id|>", "<|end_of_text|>"),
     notes=(
         "Contents are trimmed; parts and None are printed as Python prints them.",
@@ -123,7 +111,7 @@ LLAMA31 = ModelFamily(
         "meta-llama/Meta-Llama-3.1-405B-Instruct",
         "meta-llama/Meta-Llama-3.1-405B-Instruct-FP8",
         "meta-llama/Llama-3.3-70B-Instruct",
-        *_known("llama3.1"),
+        *_MODELS.get("llama3.1", ()),
     ),
     required_tokens=(*_LLAMA3_TOKENS, *_LLAMA31_TOKENS),
     excluded_tokens=_FOREIGN_TOKENS,
@@ -150,7 +138,7 @@ LLAMA32 = ModelFamily(
     model_ids=(
         "meta-llama/Llama-3.2-1B-Instruct",
         "meta-llama/Llama-3.2-3B-Instruct",
-        *_known("llama3.2"),
+        *_MODELS.get("llama3.2", ()),
     ),
     required_tokens=(*_LLAMA3_TOKENS, *_LLAMA31_TOKENS),
     excluded_tokens=_FOREIGN_TOKENS,
@@ -175,13 +163,11 @@ LLAMA4 = ModelFamily(
         "meta-llama/Llama-4-Scout-17B-16E-Instruct",
         "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
         "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8",
-        *_known("llama4"),
+        *_MODELS.get("llama4", ()),
     ),
     required_tokens=("<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|eot|>"),
     excluded_tokens=("<|start_header_id|>", *_FOREIGN_TOKENS),
-    name_patterns=_names(
-        r"llama[-_. ]?4[-_. ](?:scout|maverick)", r"[-_. ]\d+e(?:[-_. ]it|[-_. ]instruct)?"
-    ),
+    name_patterns=_names(r"llama[-_. ]?4[-_. ](?:scout|maverick)"),
     arguments="mapping",
     end_tokens=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
     notes=(

@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
+from typing import Any
 
-from antiphon.errors import PluginError
 from antiphon.families import ModelFamily
+from antiphon.naming import known_models, own_names
+
+_KNOWN = known_models("antiphon_qwen")
+_WORDS = "instruct|chat|it|base|thinking|coder|vl|math|preview|next|moe|turbo|1m|2507|rm"
 
 
-@dataclass(frozen=True)
-class QwenFamily(ModelFamily):
-    """A dialect whose template is a file of this package with a few texts exchanged.
+def _dialect(
+    name: str, *, file: str = "", models: tuple[str, ...] = (), **fields: Any
+) -> ModelFamily:
+    """Return a descriptor: the template stands in a file and the grammar under a name like the dialect's.
 
-    Revisions of one dialect often differ in a sentence. Such a revision names the file of the
-    dialect and what it changes there; the result is a complete template of its own.
-
-    Attributes:
-        edits: Pairs (text in the file, text in its place); each text stands there exactly once.
+    Args:
+        name: The dialect.
+        file: The template's file, where that is another dialect's, with edits.
+        models: Hub names besides those in the list of known models.
+        fields: The rest of the descriptor.
     """
-
-    edits: tuple[tuple[str, str], ...] = ()
-
-    def load_template(self) -> str:
-        """Return the Jinja source of the template.
-
-        Raises:
-            PluginError: An edit does not fit the file.
-        """
-        return _edited(super().load_template(), self.edits, self.name)
+    return ModelFamily(
+        name=name,
+        line="qwen",
+        template=f"antiphon_qwen:templates/{file or name}.jinja",
+        model_ids=tuple(dict.fromkeys((*models, *_KNOWN.get(name, ())))),
+        end_tokens=("<|im_end|>", "<|endoftext|>"),
+        **{"grammar": _grammar(name), **fields},
+    )
 
 
-@lru_cache(maxsize=64)
-def _edited(source: str, edits: tuple[tuple[str, str], ...], name: str) -> str:
-    for old, new in edits:
-        if source.count(old) != 1:
-            raise PluginError(
-                f"The template of {name!r} can't be made: {old!r} must stand in its file once."
-            )
-        source = source.replace(old, new)
-    return source
+def _grammar(name: str) -> str:
+    constant = name.upper().replace("-", "_").replace(".", "_")
+    return f"antiphon_qwen.grammars:{constant}"
 
 
 def _ids(pattern: str, sizes: str = "") -> tuple[str, ...]:
@@ -49,22 +43,9 @@ def _ids(pattern: str, sizes: str = "") -> tuple[str, ...]:
     return tuple(f"Qwen/{pattern.replace('*', size)}" for size in sizes.split() or [""])
 
 
-_PACKAGING = (
-    r"hf|gguf|ggml|awq|gptq|exl[23]|mlx|onnx|bnb|nf4|unsloth|dynamic|quantized|dwq|nvfp4|mxfp4|bf16|fp16|fp8(?:-kv)?"
-    r"|int[48]|[2-8]-?bits?|i?q\d\w*|w\d+a\d+|g\d+"
-)
-_OWN_WORDS = "instruct|chat|it|base|thinking|coder|vl|math|preview|next|moe|turbo|1m|2507|rm"
-_SIZE = r"\d+(?:[._]\d+)?b(?:[-_]a\d+(?:[._]\d+)?b)?|a2[._]7b"
-
-
 def _named(start: str, *, without: str = "") -> tuple[str, ...]:
-    """Return the pattern of names that begin so and go on with sizes, Qwen's own words and marks of packaging.
-
-    Any other word makes a name a stranger's: a fine-tune may speak another format than its base.
-    """
-    other = rf"(?!.*(?:{without}))" if without else ""
-    rest = rf"(?:[-_. ]*(?:{_SIZE}|{_OWN_WORDS}|{_PACKAGING})(?![a-z0-9]))*"
-    return (rf"^(?:qwen[-_]{{1,2}})?{start}{other}{rest}$",)
+    """Return the pattern of the line's own names that begin so."""
+    return own_names(start, _WORDS, org="qwen", without=without)
 
 
 # The first three are in every ChatML vocabulary, so that Qwen 1.5 and 2 can't be told by them.
@@ -75,19 +56,15 @@ _V3 = (*_V25, "<tool_response>", "</tool_response>", "<think>", "</think>")
 _V35 = (*_V3, "<|audio_start|>", "<|audio_pad|>", "<tts_pad>")
 _DEEPSEEK = ("<｜User｜>", "<｜Assistant｜>")
 
-_Family = partial(QwenFamily, line="qwen", end_tokens=("<|im_end|>", "<|endoftext|>"))
-_Early = partial(_Family, excluded_tokens=("<tool_call>", "<tool_response>", *_DEEPSEEK))
-_Qwen25 = partial(_Family, required_tokens=_V25, excluded_tokens=("<tool_response>", *_DEEPSEEK))
-_Qwen3 = partial(_Family, required_tokens=_V3, excluded_tokens=("<|audio_start|>", *_DEEPSEEK))
-_Qwen35 = partial(_Family, required_tokens=_V35, excluded_tokens=_DEEPSEEK)
-
-
-def _file(name: str) -> str:
-    return f"antiphon_qwen:templates/{name}.jinja"
-
-
-def _grammar(name: str) -> str:
-    return f"antiphon_qwen.grammars:{name}"
+_Early = partial(_dialect, excluded_tokens=("<tool_call>", "<tool_response>", *_DEEPSEEK))
+_Seeing = partial(
+    _dialect,
+    required_tokens=(*_CHATML, *_VISION),
+    excluded_tokens=("<tool_response>", *_DEEPSEEK),
+)
+_Qwen25 = partial(_dialect, required_tokens=_V25, excluded_tokens=("<tool_response>", *_DEEPSEEK))
+_Qwen3 = partial(_dialect, required_tokens=_V3, excluded_tokens=("<|audio_start|>", *_DEEPSEEK))
+_Qwen35 = partial(_dialect, required_tokens=_V35, excluded_tokens=_DEEPSEEK, arguments="mapping")
 
 
 _HELPFUL = "You are a helpful assistant."
@@ -115,13 +92,23 @@ _NO_STRINGS = "String arguments are refused."
 _PYTHON_VALUES = "True, False and None are written as Python writes them."
 _HEADLESS = "Tool results that come first stand in no turn."
 
-_DECLARED = (
+# What of the conformance kit can't hold.
+_PARTS = (
+    "render_again/content-parts",
+    "Content in parts is dropped without a word, and then no empty reasoning block is printed.",
+)
+_SPLIT = ("random", "White space behind reasoning that stood in the content is printed as it was.")
+_OPEN = tuple(
+    (check, "The last message has no end token unless an answer is asked for.")
+    for check in ("closing", "generation_tags", "parse", "render_again", "random")
+)
+
+FAMILIES = (
     _Early(
-        name="qwen1.5",
-        template=_file("qwen1.5"),
-        grammar=_grammar("QWEN15"),
+        "qwen1.5",
         digests=("7a2fad4301dcce93b13747dfd6ee5fa696dc12de86b85b86344bea8f649022b3",),
         name_patterns=_named(r"(?:code)?qwen-?1[._]5"),
+        known_failures=_OPEN,
         notes=(
             "The last message has no end token unless a generation prompt is asked for.",
             "There is no generation prompt after an assistant's message.",
@@ -130,14 +117,12 @@ _DECLARED = (
         ),
     ),
     _Early(
-        name="qwen2",
-        template=_file("qwen2"),
-        grammar=_grammar("QWEN2"),
+        "qwen2",
         digests=(
             "793202280c0910ab26bc6eb57c8212c2417324c6d8c4efd0d10d59092ab3e3eb",
             "620301d9f9807b09de932b3aa265b9e274f05a44696ecd8b911e30660f699d29",
         ),
-        model_ids=(
+        models=(
             *_ids("CodeQwen1.5-7B-Chat"),
             *_ids("Qwen1.5-*-Chat", "0.5B 1.8B 4B 7B 14B 32B 72B 110B MoE-A2.7B"),
             *_ids("Qwen2-*-Instruct", "0.5B 1.5B 7B 57B-A14B 72B"),
@@ -147,12 +132,11 @@ _DECLARED = (
         notes=(_TEXT_ONLY, _NO_CALLS),
     ),
     _Early(
-        name="qwen2-base",
-        template=_file("qwen2"),
+        "qwen2-base",
+        file="qwen2",
         edits=((_HELPFUL, _HELPFUL.removesuffix(".")),),
-        grammar=_grammar("QWEN2_BASE"),
         digests=("af9c0233881b083b52ff773580215222b5440ac3d0beeeca99b76329b048f8db",),
-        model_ids=(
+        models=(
             *_ids("Qwen1.5-*", "0.5B 1.8B 4B 7B 14B 32B 72B MoE-A2.7B"),
             *_ids("Qwen2-*", "0.5B 1.5B 7B"),
         ),
@@ -160,14 +144,12 @@ _DECLARED = (
         notes=(_TEXT_ONLY, _NO_CALLS),
     ),
     _Qwen25(
-        name="qwen2.5",
-        template=_file("qwen2.5"),
-        grammar=_grammar("QWEN25"),
+        "qwen2.5",
         digests=(
             "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
             "93ece0037c37d0800706044ae1de4bd72a4c1525df8245af7802f5f9d214cef8",
         ),
-        model_ids=(
+        models=(
             *_ids("Qwen2.5-*-Instruct", "0.5B 1.5B 3B 7B 14B 32B 72B"),
             *_ids("Qwen2.5-Coder-*-Instruct", "0.5B 1.5B 3B 7B 14B 32B"),
             *_ids("Qwen2.5-Coder-*", "1.5B 7B"),
@@ -177,12 +159,11 @@ _DECLARED = (
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
     _Qwen25(
-        name="qwen2.5-base",
-        template=_file("qwen2.5"),
+        "qwen2.5-base",
+        file="qwen2.5",
         edits=((_CREATED, _HELPFUL),),
-        grammar=_grammar("QWEN25_BASE"),
         digests=("44d5f08f3f72b837eaad09f13a54c1f9f4eb58d75240334548b7fd52a5437fa5",),
-        model_ids=(
+        models=(
             *_ids("Qwen2.5-*", "0.5B 1.5B 3B 7B 14B 32B 72B 7B-Instruct-1M 14B-Instruct-1M"),
             *_ids("Qwen2.5-Coder-*", "0.5B 3B 14B 32B"),
             *_ids("Qwen3-Embedding-*", "4B 8B"),
@@ -193,51 +174,41 @@ _DECLARED = (
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
     _Qwen25(
-        name="qwen2.5-math",
-        template=_file("qwen2.5"),
+        "qwen2.5-math",
+        file="qwen2.5",
         edits=((_CREATED, _BOXED),),
-        grammar=_grammar("QWEN25_MATH"),
         digests=("c564d12c9977b8942423753b0c409a11f50142508ced170e9fe1c2f5b803cf70",),
-        model_ids=_ids("Qwen2.5-Math-*", "1.5B 1.5B-Instruct 7B 7B-Instruct RM-72B"),
+        models=_ids("Qwen2.5-Math-*", "1.5B 1.5B-Instruct 7B 7B-Instruct RM-72B"),
         name_patterns=_named(r"qwen-?2[._]?5[-_]math"),
         arguments="mapping",
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
-    _Family(
-        name="qwen2.5-vl",
-        template=_file("qwen2.5-vl"),
-        grammar=_grammar("QWEN25_VL"),
-        required_tokens=(*_CHATML, *_VISION),
-        excluded_tokens=("<tool_response>", *_DEEPSEEK),
+    _Seeing(
+        "qwen2.5-vl",
         digests=("a0bc6f6fc7a29a80017a433e8f03a1cc1236e838a944a2d034295a60c4f2fddb",),
-        model_ids=(
+        models=(
             *_ids("Qwen2-VL-*-Instruct", "2B 7B 72B"),
             *_ids("Qwen2.5-VL-*-Instruct", "3B 7B 32B 72B"),
         ),
         name_patterns=_named(r"qwen-?2(?:[._]?5[-_]?vl|-?vl.*instruct)"),
         notes=(_NO_CALLS,),
     ),
-    _Family(
-        name="qvq",
-        template=_file("qwen2.5-vl"),
+    _Seeing(
+        "qvq",
+        file="qwen2.5-vl",
         edits=((_HELPFUL, _STEPS),),
-        grammar=_grammar("QVQ"),
-        required_tokens=(*_CHATML, *_VISION),
-        excluded_tokens=("<tool_response>", *_DEEPSEEK),
         digests=("4398b8ff490c9a35a9ff80762cf4e19713804efb1bfd18555d93711d4a3cf222",),
-        model_ids=_ids("QVQ-72B-Preview"),
+        models=_ids("QVQ-72B-Preview"),
         name_patterns=_named("qvq"),
         variant_of="qwen2.5-vl",
         notes=(_NO_CALLS,),
     ),
-    _Family(
-        name="qwq",
-        template=_file("qwq"),
-        grammar=_grammar("QWQ"),
+    _dialect(
+        "qwq",
         required_tokens=_V25,
         excluded_tokens=_DEEPSEEK,
         digests=("16488ad69d85833e5f66c50174f39834b688343337e9337f018deaa21b354117",),
-        model_ids=_ids("QwQ-32B"),
+        models=_ids("QwQ-32B"),
         name_patterns=_named("qwq", without="preview"),
         arguments="mapping",
         notes=(
@@ -252,37 +223,36 @@ _DECLARED = (
         ),
     ),
     _Qwen25(
-        name="qwq-preview",
-        template=_file("qwen2.5"),
+        "qwq-preview",
+        file="qwen2.5",
         edits=((_CREATED, _STEPS),),
-        grammar=_grammar("QWQ_PREVIEW"),
         digests=("8523238ee7675c71ff297fb3bf4c48da234104b209663a3f63e7eeeef4ca7685",),
-        model_ids=_ids("QwQ-32B-Preview"),
+        models=_ids("QwQ-32B-Preview"),
         name_patterns=_named("qwq.*preview"),
         arguments="mapping",
         variant_of="qwq",
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
     _Qwen3(
-        name="qwen3",
-        template=_file("qwen3"),
-        grammar=_grammar("QWEN3"),
+        "qwen3",
         digests=(
             "a55ee1b1660128b7098723e0abcd92caa0788061051c62d51cbe87d9cf1974d8",
             "b2d3c4d81cc138ef3b0c1b8f9c3ac54f15f1ca38ada2eef4c3a8690baece0074",
         ),
-        model_ids=(
+        models=(
             *_ids("Qwen3-*", "0.6B 1.7B 4B 8B 14B 32B 30B-A3B 235B-A22B 4B-SafeRL"),
             *_ids("Qwen3Guard-Stream-*", "0.6B 4B 8B"),
         ),
         name_patterns=_named(
-            r"qwen-?3(?![._]?\d)", without=r"coder|vl|next|2507|\dB(?:-A\d+B)?-base"
+            r"qwen-?3(?![._]?\d)",
+            without=r"coder|vl|next|2507|instruct|thinking|chat|math|\dB(?:-A\d+B)?-base",
         ),
+        known_failures=(_PARTS,),
         notes=(_LAST_CLOSER, _SILENT_PARTS, _FALSE_BLOCK, _BARE_NAME, _ROLES),
     ),
     _Qwen3(
-        name="qwen3-first",
-        template=_file("qwen3"),
+        "qwen3-first",
+        file="qwen3",
         edits=(
             (
                 "set content = message.content if message.content is string else ''",
@@ -295,9 +265,9 @@ _DECLARED = (
                 "and message.reasoning_content is not none",
             ),
         ),
-        grammar=_grammar("QWEN3"),
+        grammar="antiphon_qwen.grammars:QWEN3",
         digests=("87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5",),
-        model_ids=(
+        models=(
             *_ids("Qwen3-*-Base", "0.6B 1.7B 4B 8B 14B 30B-A3B"),
             *_ids("Qwen3-Embedding-0.6B"),
             *_ids("WebWorld-*", "8B 14B 32B"),
@@ -314,11 +284,9 @@ _DECLARED = (
         ),
     ),
     _Qwen3(
-        name="qwen3-instruct-2507",
-        template=_file("qwen3-instruct-2507"),
-        grammar=_grammar("QWEN3_INSTRUCT"),
+        "qwen3-instruct-2507",
         digests=("64f85b198065d0fba2a81f37e10ed68161ce2c19a754c7100e67e0ca2ee9c326",),
-        model_ids=(
+        models=(
             *_ids("Qwen3-*-Instruct-2507", "4B 30B-A3B 235B-A22B"),
             *_ids("Qwen3-Next-80B-A3B-Instruct"),
         ),
@@ -326,32 +294,30 @@ _DECLARED = (
         notes=("reasoning_content is not printed.", _SILENT_PARTS, _BARE_NAME, _ROLES),
     ),
     _Qwen3(
-        name="qwen3-thinking-2507",
-        template=_file("qwen3"),
+        "qwen3-thinking-2507",
+        file="qwen3",
         edits=(
             (r"'<think>\n\n</think>\n\n' if enable_thinking is false else ''", r"'<think>\n'"),
             ("with thinking off an empty block", "the reasoning block"),
         ),
-        grammar=_grammar("QWEN3_THINKING"),
         digests=(
             "3802169b2a02b81e6adb7ab4f64f91ff02db753c8c3a64a01c35192d3a61d8d7",
             "0800c03b537cb0d60244f37ac6d717b06c42c4828a40853b1f9853791f9afdae",
         ),
-        model_ids=(
+        models=(
             *_ids("Qwen3-*-Thinking-2507", "4B 30B-A3B 235B-A22B"),
             *_ids("Qwen3-Next-80B-A3B-Thinking"),
         ),
         name_patterns=_named(
             r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))(?=.*thinking)", without="coder|vl"
         ),
+        known_failures=(_PARTS,),
         notes=(_LAST_CLOSER, _SILENT_PARTS, _BARE_NAME, _ROLES),
     ),
     _Qwen3(
-        name="qwen3-coder",
-        template=_file("qwen3-coder"),
-        grammar=_grammar("QWEN3_CODER"),
+        "qwen3-coder",
         digests=("5a38bfa05833266240066aedc497decc9b00cc0d3e3b8cceea98cf530196ab06",),
-        model_ids=_ids("Qwen3-Coder-*-Instruct", "30B-A3B 480B-A35B"),
+        models=_ids("Qwen3-Coder-*-Instruct", "30B-A3B 480B-A35B"),
         name_patterns=_named("qwen-?3-coder", without="next"),
         arguments="mapping",
         notes=(
@@ -364,17 +330,16 @@ _DECLARED = (
         ),
     ),
     _Qwen3(
-        name="qwen3-coder-next",
-        template=_file("qwen3-coder"),
+        "qwen3-coder-next",
+        file="qwen3-coder",
         edits=(
             (_JSON_IF_LIST, _JSON_IF_NOT_TEXT),
             (r"'<|im_start|>user\n'", "'<|im_start|>user'"),
             (r"'<tool_response>\n'", r"'\n<tool_response>\n'"),
             (r"'\n</tool_response>\n'", r"'\n</tool_response>'"),
         ),
-        grammar=_grammar("QWEN3_CODER_NEXT"),
         digests=("c79a833039a43602150cce0902403d6e376c50930c1b2a139b2964e1f0c322a0",),
-        model_ids=_ids("Qwen3-Coder-Next*", "-Base") + _ids("Qwen3-Coder-Next"),
+        models=_ids("Qwen3-Coder-Next*", "-Base") + _ids("Qwen3-Coder-Next"),
         name_patterns=_named("qwen-?3-coder-?next"),
         arguments="mapping",
         notes=(
@@ -386,11 +351,9 @@ _DECLARED = (
         ),
     ),
     _Qwen3(
-        name="qwen3-vl",
-        template=_file("qwen3-vl"),
-        grammar=_grammar("QWEN3_VL"),
+        "qwen3-vl",
         digests=("3636d0f0bd6bef02654cdffdc447b79cb2cef8ab02cc75267345946291a489e4",),
-        model_ids=(
+        models=(
             *_ids("Qwen3-VL-*-Instruct", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
             *_ids("Qwen3-VL-Reranker-*", "2B 8B"),
         ),
@@ -404,26 +367,23 @@ _DECLARED = (
         ),
     ),
     _Qwen3(
-        name="qwen3-vl-thinking",
-        template=_file("qwen3-vl-thinking"),
-        grammar=_grammar("QWEN3_THINKING"),
+        "qwen3-vl-thinking",
+        grammar="antiphon_qwen.grammars:QWEN3_THINKING_2507",
         digests=("36e042fe45641f067b1f2381fcc8955d10d956a3ed333ecdf7f7eb0916f68956",),
-        model_ids=_ids("Qwen3-VL-*-Thinking", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
+        models=_ids("Qwen3-VL-*-Thinking", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
         name_patterns=_named("qwen-?3-?vl.*thinking"),
         variant_of="qwen3-vl",
         notes=(_LAST_CLOSER, "Content None is refused.", _BARE_NAME, _ROLES),
     ),
     _Qwen35(
-        name="qwen3.5",
-        template=_file("qwen3.5"),
-        grammar=_grammar("QWEN35"),
+        "qwen3.5",
         digests=("a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715",),
-        model_ids=(
+        models=(
             *_ids("Qwen3.5-*", "4B 9B 27B 35B-A3B 122B-A10B 397B-A17B"),
             *_ids("Qwen3.5-*-Base", "4B 9B 35B-A3B"),
         ),
         name_patterns=_named(r"qwen-?3[._]?5(?!\d)", without=r"[-_](?:0[._]8|2)b(?![a-z])"),
-        arguments="mapping",
+        known_failures=(_SPLIT,),
         notes=(
             "A conversation without a user's question is refused.",
             "All content is trimmed.",
@@ -434,18 +394,17 @@ _DECLARED = (
         ),
     ),
     _Qwen35(
-        name="qwen3.5-nothink",
-        template=_file("qwen3.5"),
+        "qwen3.5-nothink",
+        file="qwen3.5",
         edits=(
             (_THINKING_UNLESS_OFF, _OFF_UNLESS_THINKING),
             ("with thinking off an empty block", "an empty block unless thinking is on"),
         ),
-        grammar=_grammar("QWEN35_NOTHINK"),
         digests=("273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80",),
-        model_ids=(*_ids("Qwen3.5-*", "0.8B 2B"), *_ids("Qwen3.5-*-Base", "0.8B 2B")),
+        models=(*_ids("Qwen3.5-*", "0.8B 2B"), *_ids("Qwen3.5-*-Base", "0.8B 2B")),
         name_patterns=_named(r"qwen-?3[._]?5(?!\d)(?=[-_](?:0[._]8|2)b(?![a-z]))"),
-        arguments="mapping",
         variant_of="qwen3.5",
+        known_failures=(_SPLIT,),
         notes=(
             "A conversation without a user's question is refused.",
             "All content is trimmed.",
@@ -456,17 +415,16 @@ _DECLARED = (
         ),
     ),
     _Qwen35(
-        name="qwen3.6",
-        template=_file("qwen3.5"),
+        "qwen3.6",
+        file="qwen3.5",
         edits=(
             (_JSON_IF_LIST, _JSON_IF_NOT_TEXT),
             ("set kept = loop", "set kept = preserve_thinking is true or loop"),
         ),
-        grammar=_grammar("QWEN36"),
         digests=("e84f32a23fdda27689f868aa4a1a5621f41133e51a48d7f3efcbea2839574259",),
-        model_ids=(*_ids("Qwen3.6-*", "27B 35B-A3B"), *_ids("Qwen-Image-Bench")),
+        models=(*_ids("Qwen3.6-*", "27B 35B-A3B"), *_ids("Qwen-Image-Bench")),
         name_patterns=_named(r"qwen-?3[._]?6(?!\d)"),
-        arguments="mapping",
+        known_failures=(_SPLIT,),
         notes=(
             "A conversation without a user's question is refused.",
             "All content is trimmed.",
@@ -475,13 +433,4 @@ _DECLARED = (
             _HEADLESS,
         ),
     ),
-)
-
-# Public models that carry a dialect's template under a name that does not say so; tools/known_models.py.
-_KNOWN = json.loads(
-    importlib.resources.files("antiphon_qwen").joinpath("models.json").read_text("utf-8")
-)
-FAMILIES = tuple(
-    replace(family, model_ids=(*family.model_ids, *_KNOWN.get(family.name, ())))
-    for family in _DECLARED
 )

@@ -97,11 +97,11 @@ QWEN2 = Grammar("qwen2", _with_default(_HELPFUL, _ANY_ROLE), end_tokens=_END_TOK
 QWEN2_BASE = replace(
     QWEN2, name="qwen2-base", roles=_with_default(_HELPFUL.removesuffix("."), _ANY_ROLE)
 )
-QWEN15 = replace(QWEN2_BASE, name="qwen1.5")
-QWEN25_VL = replace(QWEN2, name="qwen2.5-vl")
+QWEN1_5 = replace(QWEN2_BASE, name="qwen1.5")
+QWEN2_5_VL = replace(QWEN2, name="qwen2.5-vl")
 QVQ = replace(QWEN2, name="qvq", roles=_with_default(_STEPS, _ANY_ROLE))
 
-QWEN25 = Grammar(
+QWEN2_5 = Grammar(
     "qwen2.5",
     _with_default(_CREATED, _RESULTS),
     end_tokens=_END_TOKENS,
@@ -109,11 +109,11 @@ QWEN25 = Grammar(
     tools=(_JSON_TOOLS,),
     arguments="mapping",
 )
-QWEN25_BASE = replace(QWEN25, name="qwen2.5-base", roles=_with_default(_HELPFUL, _RESULTS))
-QWEN25_MATH = replace(QWEN25, name="qwen2.5-math", roles=_with_default(_BOXED, _RESULTS))
-QWQ_PREVIEW = replace(QWEN25, name="qwq-preview", roles=_with_default(_STEPS, _RESULTS))
+QWEN2_5_BASE = replace(QWEN2_5, name="qwen2.5-base", roles=_with_default(_HELPFUL, _RESULTS))
+QWEN2_5_MATH = replace(QWEN2_5, name="qwen2.5-math", roles=_with_default(_BOXED, _RESULTS))
+QWQ_PREVIEW = replace(QWEN2_5, name="qwq-preview", roles=_with_default(_STEPS, _RESULTS))
 QWQ = replace(
-    QWEN25,
+    QWEN2_5,
     name="qwq",
     roles=(*CHATML_ROLES, _RESULTS),
     # What was thought stays in the content, the only place where the template prints it.
@@ -130,11 +130,11 @@ QWEN3 = Grammar(
     calls=(_JSON_CALLS,),
     tools=(_JSON_TOOLS,),
 )
-QWEN3_THINKING = replace(
-    QWEN3, name="qwen3-thinking", reasoning=replace(_REASONING, opened="always")
+QWEN3_THINKING_2507 = replace(
+    QWEN3, name="qwen3-thinking-2507", reasoning=replace(_REASONING, opened="always")
 )
-QWEN3_INSTRUCT = replace(QWEN3, name="qwen3-instruct", reasoning=None)
-QWEN3_VL = replace(QWEN3_INSTRUCT, name="qwen3-vl", roles=(*_SYSTEM_FIRST, _RESULTS))
+QWEN3_INSTRUCT_2507 = replace(QWEN3, name="qwen3-instruct-2507", reasoning=None)
+QWEN3_VL = replace(QWEN3_INSTRUCT_2507, name="qwen3-vl", roles=(*_SYSTEM_FIRST, _RESULTS))
 
 # Results that come first stand in no turn, those after them in the same one.
 _CODER_RESULTS = replace(_RESULTS, closer="\n</tool_response>\n", separator="")
@@ -168,7 +168,7 @@ QWEN3_CODER_NEXT = replace(
     calls=(_XML_CALLS,),
 )
 
-QWEN35 = Grammar(
+QWEN3_5 = Grammar(
     "qwen3.5",
     (*_SYSTEM_FIRST, _RESULTS, replace(_FIRST_RESULTS, after=("", "system"))),
     end_tokens=_END_TOKENS,
@@ -177,5 +177,5 @@ QWEN35 = Grammar(
     tools=(replace(_XML_TOOLS, place="before"),),
     arguments="mapping",
 )
-QWEN35_NOTHINK = replace(QWEN35, name="qwen3.5-nothink", reasoning=_REASONING)
-QWEN36 = replace(QWEN35, name="qwen3.6", calls=(_XML_CALLS,))
+QWEN3_5_NOTHINK = replace(QWEN3_5, name="qwen3.5-nothink", reasoning=_REASONING)
+QWEN3_6 = replace(QWEN3_5, name="qwen3.6", calls=(_XML_CALLS,))

@@ -1,19 +1,15 @@
 """Descriptors of the Falcon dialects: which models speak them, and by what they are known.
 
 Their vocabularies share all control tokens that tell one of them from another line, so names and
-digests decide. A name counts where only the size, "instruct" and marks of packaging stand in it:
-Falcon-H1R, Falcon-H1-Tiny and Falcon-180B-chat have templates of their own.
+digests decide. Falcon-H1R, Falcon-H1-Tiny and Falcon-180B-chat have templates of their own.
 """
 
 from __future__ import annotations
 
 from antiphon.families import ModelFamily
+from antiphon.naming import own_names
 
-_PACKAGING = (
-    r"(?:[-_. ](?:hf|gguf|ggml|awq|gptq|exl[23]|mlx|onnx|bnb|unsloth|quantized|sharded"
-    r"|bf16|fp16|fp8|int[48]|1\.58bit|[2-8]-?bits?|i?q\d\w*|w\d+a\d+))*$"
-)
-
+_ENDLESS = (("closing", "The template prints no end token behind an answer."),)
 _CHATML_FAULTS = (
     "Contents that are not text are refused, None among them, so a call without a content is too.",
     "Calls are not printed, and a tool's message gets a header with its own role.",
@@ -30,8 +26,9 @@ FALCON = ModelFamily(
         "tiiuae/falcon-40b-instruct",
         "trl-internal-testing/tiny-FalconMambaForCausalLM",
     ),
-    name_patterns=(rf"^falcon[-_](?:7|40)b(?:[-_]instruct)?{_PACKAGING}",),
+    name_patterns=own_names(r"falcon[-_](?:7|40)b", "instruct"),
     end_tokens=("<|endoftext|>",),
+    known_failures=_ENDLESS,
     notes=(
         "No token ends a turn: a text that holds a blank line and a speaker's name is cut there.",
         "Contents are trimmed, and of two line breaks in a row one is dropped.",
@@ -48,8 +45,9 @@ FALCON_11B = ModelFamily(
     grammar="antiphon_falcon.grammars:FALCON_11B",
     digests=("2c575663fbb6c03a6af2cb20f5e8b3b764af5d66c6465d4067ff5c8b25ee3d0b",),
     model_ids=("tiiuae/falcon-11B",),
-    name_patterns=(rf"^falcon(?:2?[-_]|2)11b(?:[-_](?:instruct|chat))?{_PACKAGING}",),
+    name_patterns=own_names(r"falcon(?:2?[-_]|2)11b", "instruct|chat"),
     end_tokens=("<|endoftext|>",),
+    known_failures=_ENDLESS,
     notes=(
         "No token ends a turn: a line that begins with a speaker's name ends it.",
         "Messages of a tool, and any other role's, are dropped, and so are calls and tools.",
@@ -70,7 +68,7 @@ FALCON3 = ModelFamily(
         "tiiuae/Falcon3-7B-Instruct",
         "tiiuae/Falcon3-10B-Instruct",
     ),
-    name_patterns=(rf"^falcon[-_]?3[-_]\d+b(?:[-_]instruct)?{_PACKAGING}",),
+    name_patterns=own_names(r"falcon[-_]?3(?=[-_]\d+b)", "instruct"),
     arguments="mapping",
     end_tokens=("<|endoftext|>",),
     notes=(
@@ -102,9 +100,7 @@ FALCON_H1 = ModelFamily(
         "tiiuae/Falcon-H1-7B-Instruct",
         "tiiuae/Falcon-H1-34B-Instruct",
     ),
-    name_patterns=(
-        rf"^falcon[-_]h1[-_][\d.]+b(?:[-_]deep)?(?:[-_](?:instruct|base))?{_PACKAGING}",
-    ),
+    name_patterns=own_names(r"falcon[-_]h1(?=[-_][\d.]+b)", "deep|instruct|base"),
     end_tokens=("<|im_end|>", "<|end_of_text|>"),
     notes=(
         "With tools the system turn has no end token.",
@@ -118,7 +114,7 @@ FALCON_MAMBA = ModelFamily(
     line="falcon",
     template="antiphon_falcon:templates/falcon-mamba.jinja",
     grammar="antiphon_falcon.grammars:FALCON_MAMBA",
-    # ChatML after a token that begins the text: InternLM 2.5 and other lines write it too.
+    # ChatML after a token that begins the text, as core's dialect chatml-bos: the name tells the two apart.
     digests=(
         "a805e50fed68938a076b07e2e602639611b50b1ced0e50f11eb92f1ba25be4dc",
         "386c1484a61472d125667b6cec21082dece739161a586a0a0dc50d77d12de765",
@@ -131,9 +127,8 @@ FALCON_MAMBA = ModelFamily(
         "tiiuae/Falcon-E-1B-Instruct",
         "tiiuae/Falcon-E-3B-Instruct",
     ),
-    name_patterns=(
-        rf"^falcon[-_]?3?[-_]mamba[-_]\d+b(?:[-_]instruct)?{_PACKAGING}",
-        rf"^falcon[-_]e[-_]\d+b[-_]instruct{_PACKAGING}",
+    name_patterns=own_names(
+        r"falcon(?:[-_]e(?=[-_]\d+b[-_]instruct)|[-_]?3?[-_]mamba)", "instruct"
     ),
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     notes=("Tools are not printed.", *_CHATML_FAULTS),
