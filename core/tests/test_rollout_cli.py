@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -183,44 +182,6 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(how: int, tmp_path: Pa
     assert "Resuming" in told
     assert sorted(conversations(output)) == sorted(f"{p}/{s}" for p in range(10) for s in range(2))
     assert not part_path(output).exists()
-
-
-def _lines(output: Path) -> int:
-    path = part_path(output)
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_again_and_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
-    reference = tmp_path / "whole.jsonl"
-    process = start(reference, slow=0)
-    process.communicate(timeout=120)
-    output = tmp_path / "o.jsonl"
-    drawn = random.Random(0)
-    kills, lines = 0, 1
-    while True:
-        process = start(output, *(["--resume"] if kills else []), slow=0.02)
-        # Some progress each time, so that it ends; then any moment will do.
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            if _lines(output) > lines:
-                break
-            time.sleep(0.002)
-        time.sleep(drawn.uniform(0, 0.05))
-        lines = _lines(output)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            continue
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
-        break
-    assert kills >= 2
-    resumed = {r["conversation"]: r for r in read_records(output)}
-    whole = {r["conversation"]: r for r in read_records(reference)}
-    assert len(read_records(output)) == len(whole) == 20
-    assert resumed == whole
 
 
 # Bad input: one sentence, exit code 1, no traceback, nothing lost
