@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ from antiphon.envs.answers import (
     reference_answer,
     visible_text,
 )
+from antiphon.envs.arithmetic import NoValue, evaluate
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,6 +61,35 @@ CASES = [
     ("\\boxed{\\frac{1}{2}}", Fraction(1, 2)),
     ("#### 1.5e3", 1500),
     ("#### ４２", 42),
+    ("#### 1'234'567", 1234567),
+    ("The answer is 1½ cups.", Fraction(3, 2)),
+    ("#### ½", Fraction(1, 2)),
+    ("\\boxed{\\frac12}", Fraction(1, 2)),
+    ("\\boxed{\\tfrac{-1}{2}}", Fraction(-1, 2)),
+    ("\\boxed{1\\frac{1}{2}}", Fraction(3, 2)),
+    ("#### 18 #### 19", 19),
+    # arithmetic is worth its result, never its first number
+    ("#### 2*9", 18),
+    ("#### 2 * 9 eggs", 18),
+    ("#### $2 * 9", 18),
+    ("#### 20-5", 15),
+    ("#### 18 = 2 * 9", 18),
+    ("#### 3 x 10^4", 30000),
+    ("\\boxed{2^{10}}", 1024),
+    ("\\boxed{2 \\times 9}", 18),
+    ("\\boxed{3 \\cdot 10^{4}}", 30000),
+    ("\\boxed{\\frac{2 \\cdot 9}{3}}", 6),
+    ("\\boxed{\\left(1+2\\right) \\div 2}", Fraction(3, 2)),
+    ("\\boxed{2(1+2)}", 6),
+    ("\\boxed{\\sqrt{16}}", 4),
+    ("\\boxed{-2^2}", -4),
+    ("The answer is 7 + 8", 15),
+    ("The answer is 18 - 2 more than before", 18),
+    ("<answer>36/2</answer>", 18),
+    ("#### 18 m^2", 18),
+    ("\\boxed{18\\,\\text{cm}^{2}}", 18),
+    ("\\boxed{18^\\circ}", 18),
+    ("#### 10!", 10),
     # signs
     ("#### -3", -3),
     ("#### −3", -3),
@@ -91,6 +122,40 @@ CASES = [
 def test_the_answer_is_found_as_people_write_it(text: str, value: int | Fraction | None) -> None:
     found = extract_answer(text)
     assert (None if found is None else found.value) == value
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ["\\sqrt{2}", "\\log_2 8", "\\binom{4}{2}", "4!", "1/(1-1)", "9^{9^9}", "2^{0.5}", "2\\pi"],
+)
+def test_a_formula_without_an_exact_value_is_no_number(payload: str) -> None:
+    found = extract_answer(f"Not \\boxed{{2}} but \\boxed{{{payload}}}")
+    assert found is not None
+    assert (found.value, found.payload) == (None, payload)
+    assert not any(is_right(found, Fraction(n)) for n in (1, 2, 3, 4, 8, 9))
+
+
+NUMBERS = st.integers(0, 999).map(str)
+SUMS = st.recursive(
+    NUMBERS,
+    lambda part: st.tuples(part, st.sampled_from("+-*"), part).map(
+        lambda three: f"({''.join(three)})"
+    ),
+    max_leaves=8,
+)
+
+
+@given(SUMS)
+def test_arithmetic_is_worth_what_python_makes_of_it(text: str) -> None:
+    expression = f"{text} + 0"
+    assert evaluate(expression) == eval(expression, {"__builtins__": {}})
+
+
+@given(st.text("0123456789+-*/^()x. {}\\frac$,!%", max_size=40))
+def test_any_text_has_a_value_or_none(text: str) -> None:
+    with contextlib.suppress(NoValue):
+        value = evaluate(text)
+        assert value is None or isinstance(value, Fraction)
 
 
 def test_text_inside_think_does_not_count() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -66,6 +67,49 @@ def test_a_boxed_answer_is_read_by_the_reward_itself(style: str) -> None:
     scores = GSM8KReward(answer_style=style)("so \\boxed{18}", "18")  # type: ignore[arg-type]
     assert scores["reward"] == 1.0
     assert scores["success"] is True
+
+
+@pytest.mark.parametrize(
+    ("formula", "gold"),
+    [
+        ("\\log_2 8", "3"),
+        ("\\binom{4}{2}", "6"),
+        ("4!", "24"),
+        ("\\sqrt{2}\\cdot\\sqrt{8}", "4"),
+        ("\\sqrt[3]{27}", "3"),
+    ],
+)
+def test_a_boxed_formula_is_judged_with_math_verify(formula: str, gold: str) -> None:
+    pytest.importorskip("math_verify", reason="math-verify is not installed")
+    assert reward(f"\\boxed{{{formula}}}", gold) == 1.0
+    assert reward(f"\\boxed{{{formula}}}", str(int(gold) + 1)) == 0.1
+    for number in "1248":
+        assert gold == number or reward(f"\\boxed{{{formula}}}", number) == 0.1
+    assert reward(f"\\boxed{{{formula}}}", gold, symbolic=False) == 0.1
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "9^{9^{9^9}}",
+        "10^{999999}",
+        "99999!",
+        "\\int_0^1 x",
+        "\\log_2 " + "9" * 500,
+        "((" * 400,
+        "\\sqrt{",
+    ],
+)
+def test_a_formula_that_could_take_for_ever_is_not_evaluated(formula: str) -> None:
+    assert reward(f"\\boxed{{{formula}}}", "1") < 1.0
+
+
+def test_formulas_are_judged_in_threads_too() -> None:
+    pytest.importorskip("math_verify", reason="math-verify is not installed")
+    texts = [f"\\boxed{{\\log_2 {2**n}}}" for n in range(2, 10)]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: reward(texts[n - 2], str(n)), range(2, 10)))
+    assert found == [1.0] * 8
 
 
 def test_only_the_asked_for_mark_counts() -> None:

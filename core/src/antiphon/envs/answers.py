@@ -3,27 +3,33 @@ r"""Finding the final number in what a model wrote, and comparing it with the re
 Where an answer is marked (``#### 18``, ``\boxed{18}``, ``<answer>18</answer>``, "the answer is
 18") the last marker that holds a number wins; without one the last number of the text counts, if
 the caller allows that. Text inside ``<think>`` never counts. Values are exact
-(`fractions.Fraction`), so ``18``, ``18.0`` and ``$18.00`` are equal.
+(`fractions.Fraction`), so ``18``, ``18.0`` and ``$18.00`` are equal. Where a marker points at
+arithmetic (``2 * 9``, ``2^{10}``), its result is the answer.
 
-What it does not do: number words ("eighteen"), powers of ten written out ("2 million", "3 x
-10^4"), algebra.
+What it does not do: number words ("eighteen"), powers of ten in words ("2 million"), algebra.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from antiphon.envs.arithmetic import NoValue, evaluate
+
 Marker = Literal["hash", "boxed", "tag", "phrase", "number"]
 
 _MINUS = "-−–﹣－"
 _CURRENCY = r"(?:\\?[$€£¥₹₩]|(?:USD|EUR|GBP|Rs\.?)\s?)"
-# 1,234 or 1 234 with a no-break or thin space; Indian 1,00,000 as well. A number starts and ends
-# with a digit.
-_GROUPED = r"\d{1,3}(?:,\d{2,3})*,\d{3}(?![\d,]*\d)|\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?!\d)"
+# 1,234 or 1 234 with a no-break or thin space, or 1'234; Indian 1,00,000 as well. A number starts
+# and ends with a digit.
+_GROUPED = (
+    r"\d{1,3}(?:,\d{2,3})*,\d{3}(?![\d,]*\d)"
+    r"|\d{1,3}(?:[\u00a0\u2009\u202f]\d{3})+(?!\d)|\d{1,3}(?:['’]\d{3})+(?!\d)"
+)
 _PLAIN = rf"(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+"
 _NUMBER = re.compile(
     rf"(?P<before>[{_MINUS}+]\s*)?(?P<currency>{_CURRENCY}\s*)?(?P<after>[{_MINUS}+])?"
@@ -41,7 +47,7 @@ _CLOSED_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 _OPEN_THOUGHT = re.compile(r"<think(?:ing)?>.*\Z", re.DOTALL)
 _STRAY_CLOSE = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL)
 
-_HASH = re.compile(r"####+[ \t]*(?:\n\s*)?([^\n]*)")
+_HASH = re.compile(r"####+[ \t]*(?:\n\s*)?((?:(?!####)[^\n])*)")
 _TAG = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL | re.IGNORECASE)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _PHRASE = re.compile(
@@ -50,9 +56,24 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _LATEX_SPACING = re.compile(r"(?<=\d)(?:\{,\}|\\[,!;:]|,\\!)(?=\d)")
-_LATEX_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+_LATEX_FRACTION = re.compile(
+    r"(?P<whole>(?<=\d)\s*)?\\[dtc]?frac\s*(?:\{\s*([-−]?\d+)\s*\}\s*\{\s*(\d+)\s*\}|(\d)(\d))"
+)
+# What makes a box a formula whose first number means nothing by itself.
+_FORMULA = re.compile(
+    r"\\(?:log|ln|lg|exp|sqrt|binom|sum|prod|int|sin|cos|tan|pi|infty|pm|mp|overline)(?![A-Za-z])"
+    r"|[\d)]\s*!"
+)
 _LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{([^{}]*)\}")
-_FULLWIDTH = {ord("０") + i: str(i) for i in range(10)} | {ord("，"): ",", ord("．"): "."}
+_OTHER_SIGNS: dict[int, str] = {
+    **{ord("０") + i: str(i) for i in range(10)},
+    **{ord("，"): ",", ord("．"): "."},
+    # 1½ is one and a half, ½ a half.
+    **{
+        ord(sign): " " + unicodedata.normalize("NFKC", sign).replace("⁄", "/")
+        for sign in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -60,16 +81,19 @@ class Answer:
     """A number found in a text.
 
     Attributes:
-        value: The exact value; a percent sign or a currency does not change it.
+        value: The exact value; a percent sign or a currency does not change it. None for what is an
+            expression or a number without one: it equals no reference.
         text: The number as it was written.
         marker: What pointed at it; ``"number"`` where nothing did.
         position: Where the marker (or the number) begins in the text that counts.
+        payload: All that the marker points at.
     """
 
-    value: Fraction
+    value: Fraction | None
     text: str
     marker: Marker
     position: int
+    payload: str = ""
 
 
 def visible_text(text: str) -> str:
@@ -103,9 +127,9 @@ def extract_answer(
         markers: The markers that count. ``####``, boxed and tags go before phrases.
     """
     text = _LATEX_SPACING.sub(
-        lambda match: "," if "," in match[0] else "", visible_text(text).translate(_FULLWIDTH)
+        lambda match: "," if "," in match[0] else "", visible_text(text).translate(_OTHER_SIGNS)
     )
-    text = _LATEX_FRACTION.sub(r"\1/\2", text)
+    text = _LATEX_FRACTION.sub(_plain_fraction, text)
     explicit: list[tuple[int, str, Marker]] = []
     if "hash" in markers:
         explicit += [(m.start(), m[1], "hash") for m in _HASH.finditer(text)]
@@ -118,9 +142,9 @@ def extract_answer(
         phrases = [(m.start(), m[0], "phrase") for m in _PHRASE.finditer(text)]
         explicit += reversed(phrases)  # type: ignore[arg-type]
     for position, payload, marker in explicit:
-        number = _first_number(payload)
+        number = _pointed_at(payload, marker)
         if number is not None:
-            return Answer(number[0], number[1], marker, position)
+            return Answer(number[0], number[1], marker, position, payload)
     if fallback:
         last = None
         for match in _NUMBER.finditer(text):
@@ -137,7 +161,7 @@ def reference_answer(text: str) -> Fraction:
         ValueError: There is no number in it.
     """
     answer = extract_answer(text, markers=("hash",)) if "####" in text else extract_answer(text)
-    if answer is None:
+    if answer is None or answer.value is None:
         raise ValueError(f"no number in the reference answer {text[-80:]!r}")
     return answer.value
 
@@ -156,10 +180,24 @@ def _boxes(text: str) -> Iterator[tuple[int, str]]:
         yield match.start(), text[match.end() : end - (depth == 0)]
 
 
-def _first_number(payload: str) -> tuple[Fraction, str] | None:
+def _plain_fraction(match: re.Match[str]) -> str:
+    space = "" if match["whole"] is None else " "
+    return f"{space}{match[2] or match[4]}/{match[3] or match[5]}"
+
+
+def _pointed_at(payload: str, marker: Marker) -> tuple[Fraction | None, str] | None:
     """Return the number a marker points at: the first, or the result of the equation it begins."""
     payload = _LATEX_MATH.sub(" ", _LATEX_TEXT.sub(r" \1 ", payload))
     clause = _CLAUSE_END.split(payload, maxsplit=1)[0]
+    # A box holds mathematics, where a parenthesis explains nothing.
+    result = _EQUALS.split(payload if marker == "boxed" else clause)[-1]
+    try:
+        # In a sentence words that follow make a dash or a plus part of it: "18 - 2 more than before".
+        value = evaluate(result, words=marker != "phrase")
+    except NoValue:
+        return None, result.strip()
+    if value is not None or (marker == "boxed" and _FORMULA.search(result)):
+        return value, result.strip()
     for part in [*reversed(_EQUALS.split(clause)), payload]:
         match = _NUMBER.search(part)
         if match is not None:
@@ -167,14 +205,14 @@ def _first_number(payload: str) -> tuple[Fraction, str] | None:
     return None
 
 
-def _value(match: re.Match[str], text: str) -> tuple[Fraction, str]:
-    digits = re.sub(r"[,\u00a0\u2009\u202f]", "", match["number"])
+def _value(match: re.Match[str], text: str) -> tuple[Fraction | None, str]:
+    digits = re.sub(r"[,'’\u00a0\u2009\u202f]", "", match["number"])
     exponent = match["exponent"][1:] if match["exponent"] else "0"
     if max(map(len, (digits, match["denominator"] or "", match["whole"] or ""))) > 400 or (
         abs(int(exponent[:6])) > 400
     ):
         # Nothing a reference could be, and 1e999999999 must not be built.
-        return Fraction(10) ** 800, match[0].strip()
+        return None, match[0].strip()
     value = Fraction(digits) * Fraction(10) ** int(exponent)
     if match["denominator"] and int(match["denominator"]):
         value /= int(match["denominator"])

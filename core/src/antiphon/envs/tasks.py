@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from antiphon.envs.answers import (
+    Answer,
     Marker,
     extract_answer,
     has_thought,
@@ -154,6 +156,10 @@ class WordProblems(Task):
         self.right_reward = right_reward
         self.format_reward = format_reward
 
+    def is_right(self, answer: Answer, reference: Fraction) -> bool:
+        """Return whether an answer is the reference."""
+        return is_right(answer, reference)
+
     @property
     def row_form(self) -> str:
         return (
@@ -180,7 +186,7 @@ class WordProblems(Task):
                 f"The row has no usable {self.answer_key!r}: {error}; it must end in '#### N'."
             ) from error
         answer = extract_answer(text, fallback=self.fallback, markers=self.markers)
-        right = is_right(answer, reference)
+        right = answer is not None and self.is_right(answer, reference)
         marked = answer is not None and answer.marker in ("hash", "boxed", "tag")
         reward = self.right_reward if right else self.format_reward * marked
         info = {

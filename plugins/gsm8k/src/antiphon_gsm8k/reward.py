@@ -7,11 +7,14 @@ question is put.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, Literal
 
-from antiphon.envs.answers import Marker
+from antiphon.envs.answers import Answer, Marker
 from antiphon.envs.tasks import WordProblems
 from antiphon.errors import InvalidParameter
+
+from antiphon_gsm8k.symbolic import equals, is_installed
 
 AnswerStyle = Literal["any", "hash", "boxed", "tag"]
 
@@ -40,6 +43,8 @@ class GSM8KTask(WordProblems):
         answer_style: Which mark an answer must carry; ``"any"`` takes them all.
         fallback: Whether the last number counts where nothing is marked; None: only for ``"any"``.
         system_prompt: In place of the style's own prompt.
+        symbolic: Whether boxed formulas that are more than arithmetic are judged with math-verify;
+            None where it is installed.
         **kwargs: As `WordProblems` takes them.
     """
 
@@ -49,18 +54,29 @@ class GSM8KTask(WordProblems):
         answer_style: AnswerStyle = "any",
         fallback: bool | None = None,
         system_prompt: str | None = None,
+        symbolic: bool | None = None,
         **kwargs: Any,
     ) -> None:
+        if symbolic and not is_installed():
+            raise InvalidParameter(
+                "symbolic=True needs math-verify; run `pip install antiphon-gsm8k[symbolic]`."
+            )
         if answer_style not in _MARKERS:
             raise InvalidParameter(
                 f"answer_style must be one of {', '.join(_MARKERS)}, not {answer_style!r}."
             )
+        self.symbolic = symbolic
         super().__init__(
             system_prompt=_PROMPTS[answer_style] if system_prompt is None else system_prompt,
             markers=_MARKERS[answer_style],
             fallback=answer_style == "any" if fallback is None else fallback,
             **kwargs,
         )
+
+    def is_right(self, answer: Answer, reference: Fraction) -> bool:
+        if answer.value is None and answer.marker == "boxed" and self.symbolic is not False:
+            return equals(answer.payload, reference)
+        return super().is_right(answer, reference)
 
 
 class GSM8KReward:
@@ -71,6 +87,7 @@ class GSM8KReward:
         fallback: Whether the last number counts where nothing is marked; None: only for ``"any"``.
         right_reward: The reward of the right number.
         format_reward: The reward of a wrong number that was marked as the answer.
+        symbolic: See `GSM8KTask`.
     """
 
     def __init__(
@@ -78,12 +95,14 @@ class GSM8KReward:
         *,
         answer_style: AnswerStyle = "any",
         fallback: bool | None = None,
+        symbolic: bool | None = None,
         right_reward: float = 1.0,
         format_reward: float = 0.1,
     ) -> None:
         self._task = GSM8KTask(
             answer_style=answer_style,
             fallback=fallback,
+            symbolic=symbolic,
             right_reward=right_reward,
             format_reward=format_reward,
         )
