@@ -435,3 +435,56 @@ def test_an_end_token_between_calls_ends_a_models_turn(cut: int) -> None:
     for start in range(0, len(text), cut):
         parser.feed(text[start : start + cut])
     assert parser.close() == message
+
+
+WHOLE = {
+    "qwen3": '<tool_call>\n{"name": "f", "arguments": {"a": "one"}}\n</tool_call>',
+    "qwen3-coder": "<tool_call>\n<function=f>\n<parameter=a>\none\n</parameter>\n</function>\n</tool_call>",
+    "llama4": '<|python_start|>[f(a="one")]<|python_end|>',
+    "deepseek-v3": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+        '{"a": "one"}\n```<｜tool▁call▁end｜>'
+    ),
+    "deepseek-v3.1": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "one"}<｜tool▁call▁end｜>',
+    "deepseek-v4": (
+        '\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">one'
+        "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "grammar", [each for each in ALL if each.name in WHOLE], ids=lambda each: each.name
+)
+def test_a_call_that_is_cut_off_in_a_marker_is_incomplete(grammar: Grammar) -> None:
+    text = WHOLE[grammar.name]
+    assert calls_of(parse_response(text, family=grammar)) == [("f", {"a": "one"})]
+    for size in range(len(text)):
+        calls = parse_response(text[:size], family=grammar)["tool_calls"] or []
+        assert len(calls) < 2
+        assert all(call["status"] in ("ok", "incomplete") for call in calls), text[:size]
+
+
+def test_a_malformed_call_behind_two_openers_is_one() -> None:
+    text = "<tool_call>\n<function=f>\nno\n</function>\n</tool_call><|im_end|>"
+    reading = read_response(text, family=QWEN_XML)
+    (call,) = reading.message["tool_calls"]
+    assert (call["function"]["name"], call["status"]) == ("f", "malformed")
+    assert call["raw"] == text.removesuffix("<|im_end|>")
+    assert reading.message["content"] is None
+
+
+def test_line_ends_of_windows_around_a_value_are_the_formats() -> None:
+    message = parse_response(WHOLE["qwen3-coder"].replace("\n", "\r\n"), family=QWEN_XML)
+    assert calls_of(message) == [("f", {"a": "one"})]
+    value = WHOLE["qwen3-coder"].replace("one", "\r\n  one\r\n")
+    assert calls_of(parse_response(value, family=QWEN_XML)) == [("f", {"a": "\r\n  one\r\n"})]
+
+
+def test_a_call_without_a_marker_that_is_cut_off_has_its_name() -> None:
+    for text, grammar in (
+        ('{"name": "f", "parameters": {"a": "o', LLAMA3),
+        ('[f(a="o', LLAMA4),
+    ):
+        (call,) = parse_response(text, family=grammar)["tool_calls"]
+        assert (call["function"]["name"], call["status"]) == ("f", "incomplete")

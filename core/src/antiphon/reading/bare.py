@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from antiphon.reading.calls import Call, Progress, read_call
+from antiphon.reading.calls import Call, Progress, name_of, read_call
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.scan import Invalid, skip_white
 
@@ -20,6 +20,8 @@ _CUT = {
     "pythonic": re.compile(r"\[\s*[A-Za-z_][\w.]*\(\s*(?:[A-Za-z_]\w*\s*=|\Z)"),
 }
 """Beginnings of a call that leave no doubt."""
+
+_PYTHON_NAME = re.compile(r"\[\s*([A-Za-z_][\w.]*)\(")
 
 Bare = tuple[list[Call], int]
 """Calls and where the last of them ends; no calls where there is anything else."""
@@ -81,8 +83,8 @@ def _read_run(
         if text[pos] in ";,":
             pos += 1
         elif text[pos] not in "{[":
-            if not final and any(stop.startswith(text[pos:]) for stop in compiled.stops):
-                return None
+            if any(stop.startswith(text[pos:]) for stop in compiled.stops):
+                return (calls, found.end) if final else None
             return [], start
 
 
@@ -93,4 +95,6 @@ def _cut_off(compiled: Compiled, form: CompiledCall, text: str, start: int) -> B
     if not _CUT[form.form.style].match(text, start, end):
         return [], start
     raw = compiled.plain(text[start:end])
-    return [Call(status="incomplete", problem="the call is cut off", raw=raw, form=form)], end
+    head = _PYTHON_NAME.match(raw)
+    name = head.group(1) if head else name_of(form, None, raw)
+    return [Call(name, status="incomplete", problem="the call is cut off", raw=raw, form=form)], end

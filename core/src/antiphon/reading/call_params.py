@@ -65,6 +65,8 @@ def read_params(
                     progress.name, progress.params, untyped=frozenset(progress.untyped), form=call
                 )
                 return Found([made], at)
+            if skip_white(text, at) >= len(text):
+                return MORE
             raise Invalid("neither an argument nor the end of the call follows")
         if not _read_param(call, text, opened, final, progress):
             return MORE
@@ -154,7 +156,7 @@ def _trim_lead(text: str, start: int, end: int, lead: str) -> int:
     """
     for char in reversed(lead):
         if end > start and text[end - 1] == char:
-            end -= 1
+            end -= 2 if char == "\n" and text[start : end - 1].endswith("\r") else 1
         else:
             break
     return end

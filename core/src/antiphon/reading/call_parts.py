@@ -98,12 +98,13 @@ def step(text: str, pos: int, part: str, final: bool) -> int | None:
     """Step over white space and `part`.
 
     Returns:
-        Where it ends; -1 where something else stands; None where the text ends too soon to say.
+        Where it ends; -1 where something else stands; None where the text ends too soon to say, or
+        if `final`, in the middle of `part`: it was cut off there.
     """
     at = skip_white(text, pos)
     if text.startswith(part, at):
         return at + len(part)
-    if not final and part.startswith(text[at:]):
+    if part.startswith(text[at:]) and not (final and at >= len(text)):
         return None
     return -1
 
@@ -138,7 +139,7 @@ def closed(call: CompiledCall, text: str, pos: int, final: bool, calls: list[Cal
     at = skip_white(text, pos)
     if at >= len(text) or (call.stop is not None and call.stop.match(text, at)):
         return Found(calls, pos) if final or at < len(text) else MORE
-    if not final and any(stop.startswith(text[at:]) for stop in call.stops):
+    if any(stop.startswith(text[at:]) for stop in call.stops):
         return MORE
     raise Invalid("the call's closing marker does not follow its arguments")
 

@@ -147,9 +147,9 @@ class Machine(CallStates):
             for part in mark.parts[1:]:
                 if end is not None and end >= 0:
                     end = step(text, end, part, final)
-            if end is None:
+            if end is None and not final:
                 return False
-            if end >= 0:
+            if end is not None and end >= 0:
                 self._piece("format", text[self._pos : end])
                 self._pos = end
                 self._tail = mark.tail
@@ -244,9 +244,9 @@ class Machine(CallStates):
             for part in compiled.think_close.parts[1:]:
                 assert close_end is not None
                 close_end = step(text, close_end, part, final)
-                if close_end is None:
+                if close_end is None and not final:
                     return False
-                if close_end < 0:
+                if close_end is None or close_end < 0:
                     close_end = found.end()
                     break
         self._say("reasoning", text[pos:lead_start])

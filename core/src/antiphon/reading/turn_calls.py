@@ -166,12 +166,8 @@ class CallStates(Turn):
         assert self._broken is not None
         start, form, name, problem = self._broken
         text = self._text
-        skip = max((len(item) for item in form.triggers if text.startswith(item, start)), default=0)
-        if form.block_opener.parts and text.startswith(form.block_opener.core, start):
-            at = skip_white(text, start + skip)
-            if form.opener.core and text.startswith(form.opener.core, at):
-                skip = at + len(form.opener.core) - start
-        found = form.stop.search(text, start + skip) if form.stop is not None else None
+        skip = self._past_openers(form, text, start)
+        found = form.stop.search(text, skip) if form.stop is not None else None
         if found is None and not final:
             return False
         closers = {*form.closer.parts[-1:], *form.block_closer.parts[-1:]}
@@ -187,6 +183,16 @@ class CallStates(Turn):
         self._in_block = form
         self._state = "between"
         return True
+
+    @staticmethod
+    def _past_openers(form: CompiledCall, text: str, start: int) -> int:
+        """Return where the openers end that stand at a position, as far as they go."""
+        end = start
+        for part in (*form.block_opener.parts, *form.opener.parts):
+            at = skip_white(text, end)
+            if text.startswith(part, at):
+                end = at + len(part)
+        return end
 
     def _between(self, final: bool) -> bool:
         """After a call: the next one, the block's closer (once or more), or content."""
