@@ -139,7 +139,7 @@ def test_history_mode_writes_everything(make, tokenizer):
     for prompt, mask in zip(prompts, rows(out, "masks", "all_assistant_mask"), strict=True):
         assert mask == [False] * len(prompt) + [True] * 3
     assert all(map(all, rows(out, "masks", "all_attention_mask")))
-    assert out["text"].get("response").tolist() == ["ok<|im_end|>"] * 2
+    assert list(out["text"].get("response")) == ["ok<|im_end|>"] * 2
     message = out["history"].response.to_chats()[0][0]
     assert message["role"] == "assistant"
     assert message["content"] == "ok"
@@ -174,7 +174,7 @@ def test_batches_of_two_dimensions(make):
     out = make(pad_output=True)(TensorDict(history=chat, batch_size=(2, 2)))
     assert out["tokens"].full.shape[:2] == (2, 2)
     assert out["history"].full.to_chats()[1][1][0]["content"] == "dd"
-    assert out["text"].get("prompt").tolist()[1][0].count("c") == 1
+    assert list(out["text"].get("prompt"))[1][0].count("c") == 1
 
 
 def test_equal_prompts_keep_their_own_rows_and_samples_stay_grouped(make):
@@ -186,9 +186,7 @@ def test_equal_prompts_keep_their_own_rows_and_samples_stay_grouped(make):
     assert batch.rows[0] == batch.rows[1]
     assert len(set(batch.seeds)) == 3
     assert out.batch_size == (3, 2)
-    texts = [
-        [prompt.split("\n")[1] for prompt in pair] for pair in out["text"].get("prompt").tolist()
-    ]
+    texts = [[prompt.split("\n")[1] for prompt in pair] for pair in list(out["text"].get("prompt"))]
     assert texts == [["p<|im_end|>"] * 2, ["p<|im_end|>"] * 2, ["qq<|im_end|>"] * 2]
 
 
@@ -229,7 +227,7 @@ def test_a_cut_off_answer_has_no_end_token_and_says_so(make, tokenizer):
     assert END not in rows(out, "tokens", "response")[0]
     message = out["history"].full.to_chats()[0][-1]
     assert message["is_complete"] is False
-    assert not out["text"].get("full").tolist()[0].endswith("<|im_end|>")
+    assert not list(out["text"].get("full"))[0].endswith("<|im_end|>")
     assert out.get("finish").tolist() == ["length"]
     # Going on closes it with an end token that nobody sampled.
     before = rows(out, "tokens", "full")[0]
@@ -246,18 +244,18 @@ def test_a_stopped_answer_ends_its_text_before_the_stop_string_and_keeps_its_ids
     wrapper = make("Well...", end=False, finish_reason_key="finish")
     wrapper.backend.cut, wrapper.backend.stop = 4, ".."
     out = wrapper(history(ask("a")))
-    assert out["text"].get("response").tolist() == ["Well"]
+    assert list(out["text"].get("response")) == ["Well"]
     assert tokenizer.decode(rows(out, "tokens", "response")[0]) == "Well..."
     assert out["history"].response.to_chats()[0][0]["content"] == "Well"
     assert out.get("finish").tolist() == ["stop"]
     keeping = wrapper.get_new_version(generate_kwargs={"include_stop_str_in_output": True})
-    assert keeping(history(ask("a")))["text"].get("response").tolist() == ["Well.."]
+    assert list(keeping(history(ask("a")))["text"].get("response")) == ["Well.."]
 
 
 def test_special_tokens_leave_the_text_only_where_that_is_asked_for(make):
     plain = make(generate_kwargs={"skip_special_tokens": True})
     out = plain(history(ask("a")))
-    assert out["text"].get("response").tolist() == ["ok"]
+    assert list(out["text"].get("response")) == ["ok"]
     assert rows(out, "tokens", "response")[0][-1] == END
 
 
@@ -470,7 +468,7 @@ def test_three_threads_are_answered_though_four_rows_are_waited_for(make):
     with ThreadPoolExecutor(3) as pool:
         outs = list(pool.map(lambda t: wrapper(history(ask(t))), "abc"))
     for text, out in zip("abc", outs, strict=True):
-        assert f"user\n{text}<" in out["text"].get("prompt").tolist()[0]
+        assert f"user\n{text}<" in list(out["text"].get("prompt"))[0]
     assert [len(batch) for batch, _ in wrapper.backend.seen] == [3]
 
 
@@ -521,12 +519,12 @@ def test_a_backend_without_logits_has_log_probs_and_says_why_it_has_no_distribut
 def test_breaks_are_told_by_row_and_policies_hold(make):
     wrapper = make(generate_kwargs={"max_new_tokens": 3})
     out = wrapper(history(ask("a"), ask("hello")))
-    assert out["tokens"].get("breaks").tolist() == [[], []]
+    assert list(out["tokens"].get("breaks")) == [[], []]
     chats = out["history"].full.to_chats()
     chats[1][-1]["content"] = "edited"
     td = history(*[[*chat, {"role": "user", "content": "b"}] for chat in chats])
     kept = wrapper(td.copy())
-    first, second = kept["tokens"].get("breaks").tolist()
+    first, second = list(kept["tokens"].get("breaks"))
     assert first == []
     (found,) = second
     assert (found["message"], found["edited"]) == (1, True)
@@ -535,15 +533,15 @@ def test_breaks_are_told_by_row_and_policies_hold(make):
     assert kept["tokens"].starts_anew is None
     split = make(on_break="split", pad_output=True)(td.copy())
     assert split["tokens"].starts_anew.tolist() == [False, True]
-    assert [len(b) for b in split["tokens"].get("breaks").tolist()] == [0, 1]
+    assert [len(b) for b in list(split["tokens"].get("breaks"))] == [0, 1]
     with pytest.raises(TurnRewritten, match="Row 1: Message 1 was edited"):
         make(on_break="raise")(td.copy())
     with pytest.raises(InvalidParameter, match="on_break"):
         make(on_break="ignore")
     samples = make(num_samples=2)(td.copy())
-    assert samples["tokens"].get("breaks").tolist()[1] == [second, second]
+    assert list(samples["tokens"].get("breaks"))[1] == [second, second]
     scored = make(generate=False)(history(*td["history"].prompt.to_chats(), part="full"))
-    assert [len(b) for b in scored["tokens"].get("breaks").tolist()] == [0, 1]
+    assert [len(b) for b in list(scored["tokens"].get("breaks"))] == [0, 1]
 
 
 def test_tokens_of_another_tokenizer_are_refused(make, tokenizer):

@@ -115,9 +115,9 @@ def test_text_mode_reads_and_writes_text(wrapper):
     assert out is td
     made = out["text"]
     for prompt, answer, full in zip(
-        made.get("prompt").tolist(),
-        made.get("response").tolist(),
-        made.get("full").tolist(),
+        list(made.get("prompt")),
+        list(made.get("response")),
+        list(made.get("full")),
         strict=True,
     ):
         assert full == prompt + answer
