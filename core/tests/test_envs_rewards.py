@@ -188,3 +188,33 @@ def test_format_and_length_count_in_the_reward() -> None:
     env.full_reward_spec.assert_is_in(step["next"])
     with pytest.raises(InvalidParameter, match="tolerance"):
         LengthReward(5, 0)
+
+
+@pytest.mark.parametrize("pad", [True, False])
+def test_stored_conversations_can_be_scored_and_compared(pad: bool, helpers: Any) -> None:
+    """Without an environment, as TorchRL's documentation uses these transforms."""
+    backend = helpers.FakeBackend()
+    own, reference = (
+        LLMWrapper(backend, input_mode="tokens", generate=False, pad_output=pad, log_probs_key=name)
+        for name in ("gen_log_probs", "ref_log_probs")
+    )
+    rows = [torch.tensor([3, 4, 5]), torch.tensor([6, 7])]
+    data = TensorDict(tokens=ragged(Tokens, (2,), {"full": rows}), batch_size=2)
+    scored = RetrieveLogProb(own, assistant_only=False)(data.copy())
+    assert ("gen_log_probs", "full") in scored
+    compare = RetrieveKL(
+        gen_model=own,
+        ref_model=reference,
+        assistant_only=False,
+        gen_log_probs_full_key=("gen_log_probs", "full"),
+    )
+    result = compare(data.copy())
+    assert result["kl_penalty"].tolist() == [[0.0], [0.0]]
+    step = data.copy().set("next", TensorDict(reward=torch.ones(2, 1, 1), batch_size=2))
+    step["next"].update(own(data.copy()), keys_to_update=[("gen_log_probs", "full")])
+    step["next"].update(reference(data.copy()), keys_to_update=[("ref_log_probs", "full")])
+    after = KLComputation(("gen_log_probs", "full"), kl_key="kl")(step)["next"]
+    assert after["kl"].tolist() == [[0.0], [0.0]]
+    assert after["reward"].shape == (2, 1, 1)
+    with pytest.raises(EnvError, match="who wrote what"):
+        RetrieveLogProb(own)(data.copy())

@@ -45,7 +45,10 @@ def test_a_parameter_of_one_backend_passes_by_name():
 
 
 def test_one_parameter_under_two_names_is_refused():
-    with pytest.raises(InvalidParameter, match="a second time"):
+    with pytest.raises(
+        InvalidParameter,
+        match="Cannot specify both .n. and .num_return_sequences.: both are num_return_sequences",
+    ):
         SamplingParams.from_kwargs({"n": 2, "num_return_sequences": 2})
 
 
@@ -149,3 +152,17 @@ def test_a_backends_own_mapping_is_hashable_and_keeps_its_form():
     assert hash(params) == hash(same)
     assert params.extra["structured_outputs"]["json"]["type"] == "object"
     assert params.extra["bias"] == {3: 1.0}
+
+
+def test_greedy_decoding_with_a_temperature_is_refused():
+    with pytest.raises(InvalidParameter, match="When do_sample=False.*temperature must be 0"):
+        SamplingParams.from_kwargs({"do_sample": False, "temperature": 0.7})
+    for temperature in (0, 1.0):
+        assert SamplingParams.from_kwargs({"do_sample": False, "temperature": temperature})
+
+
+def test_values_come_back_by_their_standard_names():
+    params = SamplingParams.from_kwargs({"max_tokens": 10, "n": 2, "temperature": 0.7})
+    given = params.as_kwargs()
+    assert (given["max_new_tokens"], given["num_return_sequences"]) == (10, 2)
+    assert SamplingParams.from_kwargs(given) == params

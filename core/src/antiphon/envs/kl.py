@@ -45,7 +45,9 @@ class RetrieveLogProb(Transform):
     Args:
         model: A wrapper that scores (``generate=False``) in the environment's mode.
         log_probs_full_key: Where they are put; the wrapper's log-prob key with ``"full"``.
-        assistant_only: NaN on all that the policy did not sample in this step.
+        assistant_only: NaN on all that the policy did not sample in this step; on stored data on all
+            but the assistant's turns, which only a wrapper in history mode tells.
+        tokenizer: Taken for TorchRL's sake; the wrapper's own is used.
         detach: Score without a graph.
         device: Where they are put.
     """
@@ -56,6 +58,7 @@ class RetrieveLogProb(Transform):
         *,
         log_probs_full_key: PartKey | None = None,
         assistant_only: bool = True,
+        tokenizer: Any = None,
         detach: bool = True,
         device: torch.device | str | None = None,
     ) -> None:
@@ -65,6 +68,7 @@ class RetrieveLogProb(Transform):
                 "RetrieveLogProb needs a wrapper that scores; build it with generate=False, or call "
                 "get_new_version(generate=False)."
             )
+        del tokenizer
         self.model = model
         self.source_key: PartKey = (model.log_probs_key, "full")
         self.key = self.source_key if log_probs_full_key is None else tuple(log_probs_full_key)
@@ -84,9 +88,36 @@ class RetrieveLogProb(Transform):
         if self.assistant_only:
             for row, length in zip(rows, _answer_lengths(tensordict, rows), strict=True):
                 row[: len(row) - length] = torch.nan
-        return next_tensordict.set(
-            self.key[0], ragged(LogProbs, (len(rows),), {"full": rows}, self.device)
-        )
+        return self._put(next_tensordict, rows)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Score stored conversations: the log-probs are put beside them."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.detach):
+            scored = self.model(tensordict.copy())
+        made: Any = scored.get(self.source_key[0])
+        if self.assistant_only:
+            masks: Any = scored.get(self.model.masks_key)
+            turns = token_rows(masks._tensordict, "all_assistant_mask")
+            if turns is None:
+                raise EnvError(
+                    "Nothing says who wrote what; score a history, or use assistant_only=False."
+                )
+            rows = [
+                torch.where(turn, row, torch.nan)
+                for row, turn in zip(token_rows(made._tensordict, "full"), turns, strict=True)
+            ]
+            made = (
+                LogProbs(full=torch.stack(rows), padded=True, batch_size=(len(rows),))
+                if self.model.pad_output
+                else ragged(LogProbs, (len(rows),), {"full": rows})
+            )
+        if self.device is not None:
+            made = made.to(self.device)
+        return tensordict.set(self.key[0], made)
+
+    def _put(self, tensordict: TensorDictBase, rows: list[torch.Tensor]) -> TensorDictBase:
+        made = ragged(LogProbs, (len(rows),), {"full": rows}, self.device)
+        return tensordict.set(self.key[0], made)
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         shape = observation_spec.shape
@@ -137,7 +168,8 @@ class KLComputation(Transform):
         self.coeff = coeff
 
     def _step(self, tensordict: TensorDictBase, next_tensordict: TensorDictBase) -> TensorDictBase:
-        sampled = log_prob_rows(tensordict, self.gen_key)
+        there = tensordict.get(self.gen_key[0], None) is not None
+        sampled = log_prob_rows(tensordict if there else next_tensordict, self.gen_key)
         reference = log_prob_rows(next_tensordict, self.ref_key)
         sums = []
         for row, (own, other) in enumerate(zip(sampled, reference, strict=True)):
@@ -151,10 +183,18 @@ class KLComputation(Transform):
             sums.append(torch.nansum(difference))
         penalty = torch.stack(sums)[:, None]
         next_tensordict.set(self.kl_key, penalty)
-        if self.add_to_reward:
-            reward: Any = next_tensordict.get("reward")
+        reward: Any = next_tensordict.get("reward", None)
+        if self.add_to_reward and reward is not None:  # stored conversations may have none
             next_tensordict.set("reward", reward - self.coeff * penalty.view_as(reward))
         return next_tensordict
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Compute on stored steps: on what lies under ``next``, or on the tensordict itself."""
+        following: Any = tensordict.get("next", None)
+        if following is None:
+            return self._step(tensordict, tensordict)
+        self._step(tensordict, following)
+        return tensordict
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
         observation_spec[self.kl_key] = Unbounded((*observation_spec.shape, 1))
@@ -169,6 +209,7 @@ class RetrieveKL(Compose):
             policy wrote when it sampled.
         ref_model: What scores as the reference.
         assistant_only: Only what was sampled counts.
+        tokenizer: Taken for TorchRL's sake; the wrappers' own are used.
         gen_log_probs_full_key: Where the sampler's log-probs are.
         ref_log_probs_full_key: Where the reference's are put.
         kl_key: See `KLComputation`.
@@ -182,6 +223,7 @@ class RetrieveKL(Compose):
         ref_model: Any = None,
         *,
         assistant_only: bool = True,
+        tokenizer: Any = None,
         gen_log_probs_full_key: PartKey = ("log_probs", "full"),
         ref_log_probs_full_key: PartKey = ("ref_log_probs", "full"),
         kl_key: str = "kl_penalty",
@@ -190,15 +232,14 @@ class RetrieveKL(Compose):
     ) -> None:
         if ref_model is None:
             raise InvalidParameter("RetrieveKL needs ref_model, a wrapper that scores.")
+        del tokenizer
+        scored = [(ref_model, ref_log_probs_full_key)]
         if gen_model not in (None, "from_collector"):
-            raise InvalidParameter(
-                "gen_model scores what the policy has scored already; leave it at 'from_collector'."
-            )
+            scored.insert(0, (gen_model, gen_log_probs_full_key))
         super().__init__(
-            RetrieveLogProb(
-                ref_model,
-                log_probs_full_key=ref_log_probs_full_key,
-                assistant_only=assistant_only,
+            *(
+                RetrieveLogProb(model, log_probs_full_key=key, assistant_only=assistant_only)
+                for model, key in scored
             ),
             KLComputation(
                 gen_log_probs_full_key,

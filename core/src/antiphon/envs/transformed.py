@@ -175,6 +175,12 @@ class Compose(Transform):
     def __iter__(self) -> Any:
         return iter(self.transforms)
 
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Apply the transforms to stored data, one after the other."""
+        for transform in self.transforms:
+            tensordict = transform(tensordict)
+        return tensordict
+
 
 class TransformedEnv(EnvBase):
     """An environment and transforms around it.

@@ -98,7 +98,7 @@ class Batcher:
                 )
         if max_batch_size is not None and min_batch_size > max_batch_size:
             raise InvalidParameter(
-                f"min_batch_size ({min_batch_size}) is above max_batch_size ({max_batch_size})."
+                f"min_batch_size ({min_batch_size}) must be <= max_batch_size ({max_batch_size})."
             )
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
             raise InvalidParameter(f"The time-out must be at least 0 seconds, not {timeout!r}.")

@@ -177,12 +177,15 @@ class SamplingParams:
         """
         values: dict[str, Any] = {}
         others: dict[str, Any] = dict(base.extras) if base else {}
+        called: dict[str, str] = {}
         for given, value in (kwargs or {}).items():
             name = ALIASES.get(given, given)
             if name in values:
-                raise InvalidParameter(f"{given!r} gives {name} a second time; give it once.")
+                raise InvalidParameter(
+                    f"Cannot specify both {called[name]!r} and {given!r}: both are {name}; give it once."
+                )
             if name in _STANDARD:
-                values[name] = value
+                values[name], called[name] = value, given
             elif given in extras:
                 others[given] = value
             else:
@@ -196,6 +199,11 @@ class SamplingParams:
                 "do_sample=True needs a temperature above 0; leave do_sample out for greedy "
                 "decoding."
             )
+        if values.get("do_sample") is False and values.get("temperature", 0) not in (0, 1):
+            raise InvalidParameter(
+                "When do_sample=False (greedy decoding), temperature must be 0 or left out, not "
+                f"{values['temperature']!r}."
+            )
         if base is not None and "do_sample" not in values and values.get("temperature", 0) > 0:
             values["do_sample"] = True
         if base is not None and values.get("do_sample") and not base.do_sample:
@@ -203,6 +211,11 @@ class SamplingParams:
         if base is None:
             return cls(**values, extras=tuple(others.items()))
         return dataclasses.replace(base, **values, extras=tuple(others.items()))
+
+    def as_kwargs(self) -> dict[str, Any]:
+        """Return all values by their standard names, the backend's own among them."""
+        own = {name: getattr(self, name) for name in sorted(_STANDARD)}
+        return {**own, **self.extra}
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -241,6 +254,13 @@ _RANGES = {  # name: lowest, highest, whether the lowest is excluded
     "length_penalty": (-_INFINITY, _INFINITY, False),
 }
 _OPTIONAL = frozenset({"max_new_tokens", "seed"})
+# How the ranges that people most often miss are put.
+_IN_WORDS = {
+    "temperature": "Temperature must be non-negative",
+    "top_p": "top_p must be between 0 and 1, 0 excluded",
+    "top_k": "top_k must be positive, or 0 for no limit",
+    "repetition_penalty": "repetition_penalty must be positive",
+}
 
 
 def prompt_seeds(rows: Sequence[Sequence[int]], seed: int) -> list[int]:
@@ -318,7 +338,8 @@ def _check_int(name: str, value: Any, low: int) -> None:
     if value is None and name in _OPTIONAL:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InvalidParameter(f"{name} must be a whole number of at least {low}, not {value!r}.")
+        told = _IN_WORDS.get(name, f"{name} must be a whole number of at least {low}")
+        raise InvalidParameter(f"{told}: {name}={value!r}.")
 
 
 def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> float:
@@ -327,7 +348,8 @@ def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> fl
         bracket = "above" if open_low else "at least"
         upper = f" and at most {high}" if high < _INFINITY else ""
         lower = f" {bracket} {low}" if low > -_INFINITY else ""
-        raise InvalidParameter(f"{name} must be a number{lower}{upper}, not {value!r}.")
+        told = _IN_WORDS.get(name, f"{name} must be a number{lower}{upper}")
+        raise InvalidParameter(f"{told}: {name}={value!r}.")
     if not math.isfinite(value):
         raise InvalidParameter(f"{name} must be finite, not {value!r}.")
     return float(value)

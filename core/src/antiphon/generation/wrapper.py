@@ -223,6 +223,9 @@ class LLMWrapper(LLMWrapperBase):
         self.batcher = make_batcher(
             self.backend, batching, min_batch_size, max_batch_size, batching_timeout
         )
+        joined = self.get_batching_state()
+        self._min_batch_size = joined.get("min_batch_size")
+        self._max_batch_size = joined.get("max_batch_size")
 
     # Settings
 
@@ -274,6 +277,11 @@ class LLMWrapper(LLMWrapperBase):
         if "generate" in kwargs and "input_key" not in kwargs:
             settings["input_key"] = None  # the old one names the other part
         return type(self)(model, **settings)
+
+    @property
+    def generate_kwargs(self) -> dict[str, Any]:
+        """The sampling parameters by their standard names."""
+        return self.params.as_kwargs()
 
     # Batching
 
