@@ -40,6 +40,7 @@ _EXPORTS = {
     "RetrieveKL": "antiphon.envs.kl",
     "KLRewardTransform": "antiphon.envs.kl",
     "PolicyVersion": "antiphon.envs.selection",
+    "Tokenizer": "antiphon.envs.tokenizer",
     "TopKRewardSelector": "antiphon.envs.selection",
     "FormatReward": "antiphon.envs.selection",
     "LengthReward": "antiphon.envs.selection",

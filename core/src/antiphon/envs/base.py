@@ -411,10 +411,7 @@ def acted(act: Policy, root: TensorDictBase) -> TensorDictBase:
         )
     if result is not root:
         # A policy that returns only what it wrote leaves the rest where it was.
-        missing = [key for key, _ in root.items() if not has_key(result, key)]
-        result = result.copy()
-        for key in missing:
-            result.set(key, root.get(key))
+        result = with_entries(result, root, ())
     return result
 
 
