@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -175,17 +177,139 @@ def test_the_parent_gets_no_signals(sandbox: PythonSandbox) -> None:
     assert got == []
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        # The parent's limits, its share of the processor, and signals through a pipe or a file.
+        "import resource; resource.prlimit(PARENT, resource.RLIMIT_NOFILE, (0, 0))",
+        "import os; os.sched_setaffinity(PARENT, {0})",
+        "import os; os.setpriority(os.PRIO_PROCESS, PARENT, 19)",
+        "import os; os.setpriority(os.PRIO_USER, 0, 19)",
+        "import os; os.sched_setscheduler(PARENT, os.SCHED_IDLE, os.sched_param(0))",
+        "import fcntl; fcntl.fcntl(1, fcntl.F_SETOWN, PARENT)",
+        "import fcntl; fcntl.fcntl(1, 10, 9)",
+        "import fcntl, struct; fcntl.fcntl(1, 15, struct.pack('ii', 1, PARENT))",
+        "import fcntl, struct, socket; fcntl.ioctl(socket.socketpair()[0], 0x8901, struct.pack('i', PARENT))",
+    ],
+)
+def test_other_processes_are_out_of_reach(attack: str, sandbox: PythonSandbox) -> None:
+    import resource
+
+    def state() -> tuple[object, ...]:
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
+        return resource.getrlimit(resource.RLIMIT_NOFILE), os.sched_getaffinity(0), priority
+
+    before = state()
+    told = sandbox.run(attack.replace("PARENT", str(os.getpid()))).told()
+    assert "not permitted" in told or "PermissionError" in told, told
+    assert state() == before
+
+
+def test_root_inside_has_no_privileges(sandbox: PythonSandbox) -> None:
+    code = (
+        "import resource, socket, time\n"
+        "for act in (\n"
+        "    lambda: resource.setrlimit(resource.RLIMIT_AS, (-1, -1)),\n"
+        "    lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (9999, 9999)),\n"
+        "    lambda: time.clock_settime(time.CLOCK_REALTIME, 0),\n"
+        "    lambda: socket.sethostname('mine'),\n"
+        "):\n"
+        "    try: act(); print('allowed')\n"
+        "    except (OSError, ValueError) as error: print('no')\n"
+    )
+    assert sandbox.run(code).told() == "no\nno\nno\nno"
+
+
 def test_rights_do_not_come_back_through_ctypes(sandbox: PythonSandbox) -> None:
     code = (
         "import ctypes, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
         "print(libc.fork(), libc.unshare(0x10000000), libc.syscall(425, 1, 0), libc.syscall(41, 2, 1, 0))\n"
-        "import resource\n"
-        "try: resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\n"
-        "except Exception as e: print('no')\n"
+        "print(libc.prctl(22, 0, 0, 0, 0), libc.setns(3, 0), libc.vfork())\n"
     )
-    told = sandbox.run(code).told().split("\n")
-    assert told[0] == "-1 -1 -1 -1"
+    assert sandbox.run(code).told() == "-1 -1 -1 -1\n-1 -1 -1"
+
+
+def test_the_ends_that_programs_make_of_themselves_are_told(sandbox: PythonSandbox) -> None:
+    assert sandbox.run("import sys; print(1); sys.exit(3)").told() == "1\n[exit status 3]"
+    assert sandbox.run("import sys; sys.exit('why')").told() == "why\n[exit status 1]"
+    assert sandbox.run("import os; os._exit(7)").told() == "[exit status 7]"
+    assert "[ended by signal" in sandbox.run("import os; os.abort()").told()
+    assert "[ended by signal SIGSEGV]" in sandbox.run("import ctypes; ctypes.string_at(0)").told()
+    assert "KeyboardInterrupt" in sandbox.run("raise KeyboardInterrupt").told()
+    assert "RecursionError" in sandbox.run("def f(): f()\nf()").told()
+    deep = "import sys\nsys.setrecursionlimit(10**9)\nclass A:\n    def __getattr__(s, n): return n in s\n"
+    deep += "    def __contains__(s, n): return getattr(s, n)\n"
+    told = sandbox.run(deep + "A().x").told()
+    assert "[ended by signal SIGSEGV]" in told or "Error" in told
+    assert works(sandbox)
+
+
+def test_output_that_is_closed_ends_nothing(sandbox: PythonSandbox) -> None:
+    code = "import os, time\nprint('a', flush=True)\nos.closerange(0, 64)\ntime.sleep(0.5)\n"
+    assert sandbox.run(code + "os._exit(5)").told() == "a\n[exit status 5]"
+    result = PythonSandbox(timeout=1.0).run(code + "while True: pass")
+    assert result.stopped == "it took more than 1 seconds"
+    assert works(sandbox)
+
+
+def test_threads_are_bounded_by_memory(sandbox: PythonSandbox) -> None:
+    code = (
+        "import threading, time\n"
+        "while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+    )
+    assert "can't start new thread" in sandbox.run(code).told()
+    assert works(sandbox)
+
+
+def test_asyncio_works_but_reaches_nobody(sandbox: PythonSandbox) -> None:
+    code = "import asyncio\nasync def f(): await asyncio.sleep(0.01); return 5\nprint(asyncio.run(f()))"
+    assert sandbox.run(code).told() == "5"
+    code = "import asyncio\nasyncio.run(asyncio.open_connection('127.0.0.1', 80))"
+    assert "not permitted" in sandbox.run(code).told()
+    assert (
+        "PermissionError"
+        in sandbox.run("import asyncio\nasyncio.run(asyncio.create_subprocess_exec('ls'))").told()
+    )
+
+
+def test_nothing_that_has_no_file_outlives_it(sandbox: PythonSandbox) -> None:
+    code = (
+        "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "print(libc.shmget(0, 1, 0o1600), libc.mq_open(b'/mine', 0o102, 0o600, None), libc.semget(0, 1, 0o1600))"
+    )
+    assert sandbox.run(code).told() == "-1 -1 -1"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # Ever deeper, as many as there may be, closed to everybody, and in the way of clearing up.
+        "import os\nfor i in range(3000): os.mkdir('d'); os.chdir('d')\nprint('deep')",
+        "import itertools\nfor i in itertools.count(): open(str(i), 'w').close()",
+        "import os\nfor i in range(50): os.makedirs(f'{i}/a/b/c'); open(f'{i}/a/f', 'w')\nprint('deep')",
+        "import os\nos.mkdir('x'); os.mkdir('x/y'); os.mkdir('x/y/z', 0); os.mkdir('w', 0)\nprint('deep')",
+        "import os\nos.symlink('/', 'root'); os.mkdir('d'); os.symlink('/', 'd/root')\nprint('deep')",
+    ],
+)
+def test_folders_of_any_form_are_cleared_away(code: str, sandbox: PythonSandbox) -> None:
+    def left() -> set[str]:
+        return {name for name in os.listdir(tempfile.gettempdir()) if "antiphon-python-" in name}
+
+    before = left()
+    told = PythonSandbox(timeout=20, max_disk=4 << 20).run(code).told()
+    assert "deep" in told or "it wrote more than" in told
+    assert left() - before == set()
+    assert Path("/etc").is_dir()
+    assert works(sandbox)
+
+
+def test_times_of_files_outside_stay(sandbox: PythonSandbox, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    before = victim.stat().st_mtime_ns
+    assert "not permitted" in sandbox.run(f"import os; os.utime({str(victim)!r}, (0, 0))").told()
+    assert victim.stat().st_mtime_ns == before
 
 
 def test_many_calls_leave_nothing_behind(sandbox: PythonSandbox) -> None:
@@ -220,3 +344,16 @@ def test_blocks_of_answers_are_run_and_other_rows_are_left_alone(sandbox: Python
     assert chats[0][-1] == {"role": "tool", "name": "python", "content": "3"}
     assert chats[1][-1]["content"] == texts[1]
     assert "SyntaxError" in chats[2][-1]["content"]
+
+
+def test_the_interpreter_goes_to_other_processes() -> None:
+    copy = pickle.loads(pickle.dumps(PythonInterpreter(sandbox=PythonSandbox(timeout=3))))
+    assert copy.sandbox.timeout == 3
+
+
+def test_a_machine_without_room_is_named(
+    sandbox: PythonSandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(EnvError, match=r"could not be run: .*No such file"):
+        sandbox.run("pass")

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import selectors
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from antiphon.errors import EnvError, InvalidParameter
 
 _BLOCK = re.compile(r"```(?:python|py)[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _CHILD = Path(__file__).with_name("sandbox_child.py")
+_NEEDED = ("files", "privileges", "calls")  # what must be confined, see `sandbox_child.main`
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,21 @@ class PythonSandbox:
         """Run ``code`` and return what came of it.
 
         Raises:
-            EnvError: The process could not be confined.
+            EnvError: The process could not be started or confined.
         """
-        with tempfile.TemporaryDirectory(prefix="antiphon-python-") as folder:
-            path = Path(folder, "main.py")
-            path.write_text(code, encoding="utf-8", errors="replace")
-            return self._run(folder)
+        try:
+            folder = tempfile.mkdtemp(prefix="antiphon-python-")
+            try:
+                path = Path(folder, "main.py")
+                path.write_text(code, encoding="utf-8", errors="replace")
+                return self._run(folder)
+            finally:
+                _remove(folder)
+        except OSError as error:
+            raise EnvError(
+                f"The code of a model could not be run: {error}; see whether this machine has room for "
+                "files and processes."
+            ) from error
 
     def _run(self, folder: str) -> PythonResult:
         read_end, write_end = os.pipe()
@@ -145,8 +156,8 @@ class PythonSandbox:
             with os.fdopen(read_end) as report:
                 told = report.read()
         held = json.loads(told) if told else {}
-        if process.returncode == 3 and not (held.get("files") and held.get("calls")):
-            missing = [name for name in ("files", "calls") if not held.get(name)]
+        if process.returncode == 3 and not all(held.get(name) for name in _NEEDED):
+            missing = [name for name in _NEEDED if not held.get(name)]
             raise EnvError(
                 f"This kernel can't confine a process ({' and '.join(missing)}: it needs Landlock and "
                 "seccomp), so the code was not run; use another kernel or container, or "
@@ -167,12 +178,17 @@ class PythonSandbox:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     stopped = f"it took more than {self.timeout:g} seconds"
-                elif _size(folder) > self.max_disk:
+                elif _size(folder, self.max_disk) > self.max_disk:
                     stopped = f"it wrote more than {self.max_disk} bytes"
+                elif not selector.get_map():
+                    # It has closed its output, which does not end it.
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(min(left, 0.05))
+                        break
                 elif selector.select(min(left, 0.05)):
                     chunk = process.stdout.read(1 << 16)
                     if chunk == b"":
-                        break
+                        selector.unregister(process.stdout)
                     collected += chunk or b""
                     if len(collected) > self.max_output:
                         stopped = f"it printed more than {self.max_output} bytes"
@@ -182,24 +198,65 @@ class PythonSandbox:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the process and all in its session, and wait for it."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(0.2)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     if process.stdout is not None:
         process.stdout.close()
 
 
-def _size(folder: str) -> int:
+def _size(folder: str, enough: int) -> int:
+    """Return the bytes that a folder takes, or some number above ``enough``.
+
+    Every entry takes at least a block, so that their number is bounded too.
+    """
     total = 0
-    for root, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(root, name)).st_blocks * 512
-            except OSError:
-                continue  # gone in between
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    total += max(found.st_blocks * 512, 4096)
+                    if total > enough:
+                        return total
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+        except FileNotFoundError:
+            continue  # gone in between
+        except OSError:
+            return enough + 1  # deeper than a path can say, or closed to us
     return total
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder, however deep, and whatever rights its folders have.
+
+    Folders in folders are lifted to the top first, so that no path gets long.
+    """
+    while inner := _emptied(folder):
+        for name in inner:
+            place = os.path.join(folder, name)
+            for deeper in _emptied(place):
+                os.chmod(os.path.join(place, deeper), 0o700)  # else it may not be moved
+                free = os.path.join(folder, secrets.token_hex(16))
+                os.rename(os.path.join(place, deeper), free)
+            os.rmdir(place)
+    os.rmdir(folder)
+
+
+def _emptied(folder: str) -> list[str]:
+    """Remove a folder's files and return the names of its folders."""
+    os.chmod(folder, 0o700)
+    inner = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                inner.append(entry.name)
+            else:
+                os.unlink(entry.path)
+    return inner
 
 
 class PythonInterpreter(ReplyTransform):
@@ -226,23 +283,17 @@ class PythonInterpreter(ReplyTransform):
         super().__init__()
         self.sandbox = PythonSandbox() if sandbox is None else sandbox
         self.role, self.name = role, name
-        self._pool = concurrent.futures.ThreadPoolExecutor(workers, "antiphon-python")
+        self.workers = workers
 
     def replies(self, messages: Sequence[Message]) -> list[list[Message]]:
         codes = ["\n".join(_BLOCK.findall(message_text(message))) for message in messages]
-        runs = [
-            self._pool.submit(self.sandbox.run, code) if code.strip() else None for code in codes
-        ]
-        found: list[list[Message]] = []
-        for run in runs:
-            if run is None:
-                found.append([])
-                continue
-            reply: Message = {"role": self.role, "content": run.result().told()}
-            if self.role == "tool":
-                reply["name"] = self.name
-            found.append([reply])
+        found: list[list[Message]] = [[] for _ in messages]
+        rows = [row for row, code in enumerate(codes) if code.strip()]
+        with concurrent.futures.ThreadPoolExecutor(self.workers, "antiphon-python") as pool:
+            results = pool.map(self.sandbox.run, [codes[row] for row in rows])
+            for row, result in zip(rows, results, strict=True):
+                reply: Message = {"role": self.role, "content": result.told()}
+                if self.role == "tool":
+                    reply["name"] = self.name
+                found[row].append(reply)
         return found
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
