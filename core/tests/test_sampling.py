@@ -155,7 +155,7 @@ def test_a_backends_own_mapping_is_hashable_and_keeps_its_form():
 
 
 def test_greedy_decoding_with_a_temperature_is_refused():
-    with pytest.raises(InvalidParameter, match="When do_sample=False.*temperature must be 0"):
+    with pytest.raises(InvalidParameter, match=r"When do_sample=False.*temperature must be 0"):
         SamplingParams.from_kwargs({"do_sample": False, "temperature": 0.7})
     for temperature in (0, 1.0):
         assert SamplingParams.from_kwargs({"do_sample": False, "temperature": temperature})

@@ -154,3 +154,16 @@ def test_a_completions_white_space_is_kept() -> None:
     for name in ("qwen2.5", "qwen3-instruct-2507"):
         message = parse_response("    return x\n<|im_end|>", family=BY_NAME[name])
         assert message["content"] == "    return x\n"
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+def test_a_tool_message_that_another_stack_wrote_under_its_own_role_is_one(family):
+    text = (
+        "<|im_start|>system\nYou use tools.<|im_end|>\n<|im_start|>assistant\nLet me see.\n<tool_call>\n"
+        '{"name": "add", "arguments": {"a": 2}}\n</tool_call>\n<|im_end|>\n<|im_start|>tool\n4<|im_end|>\n'
+        "<|im_start|>assistant\nThe result is"
+    )
+    messages = parse(text, family=family)
+    assert [m["role"] for m in messages] == ["system", "assistant", "tool", "assistant"]
+    assert messages[1]["content"] == "Let me see."
+    assert messages[2]["content"] == "4"

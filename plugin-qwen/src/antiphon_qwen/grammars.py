@@ -87,6 +87,10 @@ def _with_default(text: str, *others: RoleForm) -> tuple[RoleForm, ...]:
     return first, later, *CHATML_ROLES[1:], *others
 
 
+# Other stacks write a tool's message under a role of its own; the templates never do.
+_BARE_TOOL = chatml_role("tool")
+
+
 def _python_values(form: CallForm) -> CallForm:
     """Return the form for a template that writes True and None where JSON has true and null."""
     assert form.param is not None
@@ -103,7 +107,7 @@ QVQ = replace(QWEN2, name="qvq", roles=_with_default(_STEPS, _ANY_ROLE))
 
 QWEN2_5 = Grammar(
     "qwen2.5",
-    _with_default(_CREATED, _RESULTS),
+    _with_default(_CREATED, _RESULTS, _BARE_TOOL),
     end_tokens=_END_TOKENS,
     calls=(replace(_JSON_CALLS, string_twice=True),),
     tools=(_JSON_TOOLS,),
@@ -124,7 +128,7 @@ QWQ = replace(
 
 QWEN3 = Grammar(
     "qwen3",
-    (*CHATML_ROLES, _RESULTS),
+    (*CHATML_ROLES, _RESULTS, _BARE_TOOL),
     end_tokens=_END_TOKENS,
     reasoning=_REASONING,
     calls=(_JSON_CALLS,),
