@@ -363,6 +363,15 @@ def test_prompts_already_as_tokens_are_used_where_preferred(make, tokenizer):
     assert rows(make()(td.copy()), "tokens", "prompt") != [own]
 
 
+def test_ids_may_stand_under_a_key_at_the_root(make):
+    wrapper = make(input_mode="tokens", input_key="ids", inplace=False)
+    nested = make(input_mode="tokens", inplace=False)
+    ids = torch.tensor([[40, 41], [42, 43]])
+    at_root = wrapper(TensorDict({"ids": ids}, 2))
+    below = nested(TensorDict({"tokens": TensorDict({"prompt": ids}, 2)}, 2))
+    assert rows(at_root, "tokens", "full") == rows(below, "tokens", "full")
+
+
 def test_padded_input_is_told_by_its_mask(make):
     wrapper = make(input_mode="tokens", inplace=False)
     ids = torch.tensor([[END, END, 5], [6, END, 7]])

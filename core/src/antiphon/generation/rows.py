@@ -253,7 +253,7 @@ def token_rows_of(
     if isinstance(parent, Tokens) and _any(parent.padded):
         rows = leaves(token_rows(storage(parent.unpad(mask)), parts[-1]))
     else:
-        held = storage(parent) if hasattr(parent, "_tensordict") else parent
+        held = parent if isinstance(parent, TensorDictBase) else storage(parent)
         rows = leaves(token_rows(held, parts[-1]))
         if isinstance(mask, torch.Tensor) and isinstance(value, torch.Tensor):
             if mask.shape != value.shape:
