@@ -13,7 +13,7 @@ from antiphon import ChatEnv, DatasetChatEnv, History
 from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import DataLoadingPrimer, RowLoader, TransformedEnv, WordProblems, check_env
 from antiphon.envs.data import load_rows
-from antiphon.errors import EnvError, InvalidData, InvalidParameter
+from antiphon.errors import EnvError, InvalidData, InvalidParameter, PluginError
 from tensordict import TensorDict, TensorDictBase
 
 ROWS = [{"query": f"q{i}", "answer": f"#### {i}"} for i in range(7)]
@@ -213,12 +213,19 @@ def test_missing_fields_are_named_by_item() -> None:
 def test_options_that_can_not_be() -> None:
     with pytest.raises(InvalidParameter, match="repeats"):
         DatasetChatEnv(dataset=ROWS, repeats=0)
-    with pytest.raises(InvalidParameter, match="Ray"):
-        DatasetChatEnv(dataset=ROWS, ray_backend=True)
     with pytest.raises(InvalidParameter, match="either dataloader or"):
         DataLoadingPrimer()
     with pytest.raises(InvalidParameter, match="rows that have a length"):
         RowLoader(iter(ROWS), shuffle=True)
+
+
+def test_shared_rows_need_the_ray_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise PluginError(f"There is no transform {name!r}.")
+
+    monkeypatch.setattr("antiphon.registry.get_transform", missing)
+    with pytest.raises(PluginError, match="pip install antiphon-ray"):
+        DatasetChatEnv(dataset=ROWS, ray_backend=True)
 
 
 def test_a_factory_is_called_on_first_use() -> None:

@@ -222,6 +222,15 @@ class DataLoadingPrimer(Transform):
             EnvError: ``group_repeats`` is set and ``count`` is no multiple of ``repeats``.
             InvalidData: A row lacks the data key, or has a field that is the environment's.
         """
+        rows, groups = self.take(count)
+        return [self._checked(row, group) for row, group in zip(rows, groups, strict=True)], groups
+
+    def take(self, count: int) -> tuple[list[Any], list[int]]:
+        """Return what `next_rows` does, the rows as the loader gives them.
+
+        Raises:
+            EnvError: ``group_repeats`` is set and ``count`` is no multiple of ``repeats``.
+        """
         if self.group_repeats and (count % self.repeats or self._left):
             raise EnvError(
                 f"A reset of {count} rows would split a group of {self.repeats} repeats; choose a "
@@ -229,16 +238,17 @@ class DataLoadingPrimer(Transform):
             )
         rows, groups = [], []
         for _ in range(count):
-            rows.append(self._checked(self._next_row()))
+            rows.append(self._next_row())
             groups.append(self._group)
         return rows, groups
 
-    def _checked(self, row: Any) -> Any:
+    def _checked(self, row: Any, group: int) -> Any:
         if isinstance(row, TensorDictBase):
             return row
+        item = f"Item {group + 1} of the data"
         if not isinstance(row, Mapping):
             raise InvalidData(
-                f"Item {self._group + 1} of the data is {type(row).__name__}, not a mapping of "
+                f"{item} is {type(row).__name__}, not a mapping of "
                 "fields; use a collate_fn that makes one."
             )
         # The row itself stays as it is: it may be asked for again.
@@ -249,17 +259,16 @@ class DataLoadingPrimer(Transform):
         taken = sorted(_RESERVED & found.keys())
         if taken:
             raise InvalidData(
-                f"Item {self._group + 1} of the data has a field {taken[0]!r}, which is an entry of "
-                "the environment; rename it."
+                f"{item} has a field {taken[0]!r}, which is an entry of the environment; rename it."
             )
         if self.data_key is not None and found.get(self.data_key) is None:
             raise InvalidData(
-                f"Item {self._group + 1} of the data has no field {self.data_key!r}; it has "
+                f"{item} has no field {self.data_key!r}; it has "
                 f"{', '.join(map(repr, sorted(map(str, found)))) or 'none'}."
             )
         fault = None if self.row_fault is None else self.row_fault(found)
         if fault is not None:
-            raise InvalidData(f"Item {self._group + 1} of the data {fault}.")
+            raise InvalidData(f"{item} {fault}.")
         return found
 
     # The environment.

@@ -12,7 +12,7 @@ from antiphon.envs.data import DataLoadingPrimer, RowLoader, load_rows
 from antiphon.envs.specs import Composite
 from antiphon.envs.tasks import Task
 from antiphon.envs.transformed import TransformedEnv
-from antiphon.errors import InvalidParameter
+from antiphon.errors import PluginError
 
 
 class DatasetChatEnv(TransformedEnv):
@@ -38,8 +38,8 @@ class DatasetChatEnv(TransformedEnv):
         primers: The specs of the rows' entries.
         system_prompt: Put before every conversation; the class's ``SYSTEM_PROMPT`` if None.
         streaming: Read a hub data set while it is used.
-        ray_backend: Needs the Ray plugin.
-        dataloader_actor_name: The name of the shared loader with Ray.
+        ray_backend: Rows come from a loader that workers on Ray share; needs the Ray plugin.
+        dataloader_actor_name: The name of the shared loader; implies ``ray_backend``.
         **chat: Further arguments of `ChatEnv`: task, max_turns, max_tokens, end_condition, roles.
     """
 
@@ -71,19 +71,16 @@ class DatasetChatEnv(TransformedEnv):
         dataloader_actor_name: str | None = None,
         **chat: Any,
     ) -> None:
-        if ray_backend or dataloader_actor_name is not None:
-            raise InvalidParameter(
-                "ray_backend needs the Ray plugin's RayDataLoadingPrimer; leave it out to load the "
-                "data in this process."
-            )
-        rows = load_rows(dataset, name=name, split=split, streaming=streaming)
-        loader: Iterable[Any] = RowLoader(
-            rows, batch_size=batch_size_dl, shuffle=shuffle, seed=seed
-        )
-        if collate_fn is not None:
-            loader = _Collated(loader, collate_fn)
+        def rows() -> Iterable[Any]:
+            found = load_rows(dataset, name=name, split=split, streaming=streaming)
+            loader = RowLoader(found, batch_size=batch_size_dl, shuffle=shuffle, seed=seed)
+            return loader if collate_fn is None else _Collated(loader, collate_fn)
+
+        shared = ray_backend or dataloader_actor_name is not None
         self._build(
-            loader,
+            # Where the rows are shared, they are read by whoever hands them out.
+            rows if shared else rows(),
+            primer_options={"actor_name": dataloader_actor_name} if shared else None,
             repeats=repeats,
             group_repeats=group_repeats,
             primers=primers,
@@ -99,17 +96,21 @@ class DatasetChatEnv(TransformedEnv):
 
     def _build(
         self,
-        loader: Iterable[Any],
+        loader: Iterable[Any] | Callable[[], Iterable[Any]],
         *,
         repeats: int | None,
         group_repeats: bool,
         primers: Composite | None,
         device: torch.device | str | None,
+        primer_options: Mapping[str, Any] | None = None,
         **chat: Any,
     ) -> None:
         env = ChatEnv(device=device, **chat)
-        primer = DataLoadingPrimer(
-            loader,
+        shared = primer_options is not None
+        make: Any = _shared_primer() if shared else DataLoadingPrimer
+        primer: DataLoadingPrimer = make(
+            **({"dataloader_factory": loader} if shared else {"dataloader": loader}),
+            **(primer_options or {}),
             repeats=repeats,
             group_repeats=group_repeats,
             primers=primers,
@@ -171,6 +172,18 @@ class DatasetChatEnv(TransformedEnv):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was called."""
         self.primer.load_state_dict(state)
+
+
+def _shared_primer() -> Any:
+    from antiphon.registry import get_transform
+
+    try:
+        return get_transform("ray_data").load()
+    except PluginError as error:
+        raise PluginError(
+            "ray_backend needs the Ray plugin's RayDataLoadingPrimer; run `pip install antiphon-ray`, "
+            "or leave it out to load the data in this process."
+        ) from error
 
 
 class _Collated:
