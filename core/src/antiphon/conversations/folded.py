@@ -16,7 +16,7 @@ A folded dict is never written to: copies share it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -202,11 +202,11 @@ class FoldedMessages(_Folded):
     _empty_fields: tuple[str, ...] = ("content", "is_complete", "role")
 
     @property
-    def folded_fields(self) -> Iterable[str] | None:
+    def folded_fields(self) -> KeysView[str] | None:
         """The fields of the messages if all are folded, else None."""
         if not self._all_folded:
             return None
-        return self._cells[0] if self._cells else self._empty_fields
+        return (self._cells[0] if self._cells else dict.fromkeys(self._empty_fields)).keys()
 
     @classmethod
     def empty_with(

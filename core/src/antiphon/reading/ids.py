@@ -13,12 +13,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
+from antiphon.engine.caches import BoundedCache
 from antiphon.reading.compiled import Compiled, alternation
 from antiphon.reading.grammar import Grammar
 
 _FIRST_SYMBOL = 0xD800
 _SYMBOLS = 2048
 _REPLACEMENT = "\ufffd"
+_SHORT = 3  # ids of pieces whose text is remembered
 
 
 class Decoder(Protocol):
@@ -82,6 +84,7 @@ class TokenTable:
         self.compiled = Compiled(grammar, convert, symbols)
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._decode = backend.decode if backend is not None else tokenizer.decode
+        self._short: BoundedCache[tuple[int, ...], str] = BoundedCache(1024)
         self._anchor: tuple[list[int], int] | None = None
         self._anchor = self._find_anchor()
 
@@ -106,6 +109,17 @@ class TokenTable:
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of ids that stand in the middle of a text."""
+        if len(ids) > _SHORT:
+            return self._behind_anchor(ids)
+        # What stands between two markers is mostly a line break or a role.
+        key = tuple(ids)
+        text = self._short.get(key)
+        if text is None:
+            text = self._behind_anchor(ids)
+            self._short.put(key, text)
+        return text
+
+    def _behind_anchor(self, ids: list[int]) -> str:
         if self._anchor is None:
             return self._plain(ids)
         before, size = self._anchor
