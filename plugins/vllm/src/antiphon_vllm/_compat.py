@@ -106,3 +106,24 @@ def process_ids(llm: Any) -> list[int]:
     """Return the processes of an engine that runs in others; empty where that is not known."""
     manager = getattr(getattr(llm.engine_core, "resources", None), "engine_manager", None)
     return [process.pid for process in getattr(manager, "processes", ()) if process.is_alive()]
+
+
+def shut_down(llm: Any) -> None:
+    """Stop an engine that runs in other processes, and what it leaves open in this one."""
+    llm.shutdown()
+    context = getattr(getattr(llm.engine_core, "resources", None), "ctx", None)
+    if context is not None:
+        context.destroy(linger=0)
+
+
+def core_here(llm: Any) -> Any:
+    """Return the core of an engine that runs in this process, or None where it has its own.
+
+    It is no longer stopped when the engine is collected: whoever takes it stops it.
+    """
+    client = llm.llm_engine.engine_core
+    finalizer = getattr(client, "_finalizer", None)
+    core = getattr(client, "engine_core", None)
+    if core is not None and finalizer is not None:
+        finalizer.detach()
+    return core

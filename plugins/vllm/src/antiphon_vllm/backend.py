@@ -18,6 +18,7 @@ from antiphon_vllm import _compat, worker
 from antiphon_vllm.adapters import Adapters
 from antiphon_vllm.engine import (
     as_folder,
+    close_llm,
     declared_ends,
     eager,
     engine_options,
@@ -243,7 +244,7 @@ class VLLMBackend:
             if self._closed:
                 return
             self._closed = True
-            self.llm.llm_engine.engine_core.shutdown()
+            close_llm(self.llm)
 
     def _run(self, requests: list[Request], temperature: float, lora: Any = None) -> list[Any]:
         """Return the engine's outputs in the order of the requests."""

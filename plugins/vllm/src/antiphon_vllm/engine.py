@@ -7,6 +7,7 @@ import os
 import random
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ _FIXED: Mapping[str, Any] = {
 _CPU_CACHE_BYTES = 1 << 30
 
 _opening = threading.Lock()
+# What stops each engine in this process; what they share goes with the last of them.
+_stopping: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) -> dict[str, Any]:
@@ -75,7 +78,10 @@ def open_llm(name: str, options: Mapping[str, Any], *, in_process: bool) -> Any:
     vllm = _compat.engine()
     with _opening, _left_alone(), _multiprocessing(not in_process):
         try:
-            return vllm.LLM(**options)
+            llm = vllm.LLM(**options)
+            if (core := _compat.core_here(llm)) is not None:
+                _stopping[llm] = weakref.finalize(llm, _stop, core)
+            return llm
         except OSError as error:
             raise ModelNotFound(
                 f"vLLM can't load the model {name!r}: {_first_line(error)}; check the name, or give "
@@ -92,6 +98,27 @@ def open_llm(name: str, options: Mapping[str, Any], *, in_process: bool) -> Any:
                 f"vLLM does not start with the model {name!r}: {_first_line(error)}. Its log says "
                 "more; `VLLM_LOGGING_LEVEL=INFO` in the environment shows it."
             ) from error
+
+
+def close_llm(llm: Any) -> None:
+    """Stop an engine and free its memory."""
+    stop = _stopping.pop(llm, None)
+    if stop is None:
+        llm.llm_engine.engine_core.shutdown()
+    else:
+        stop()
+
+
+def _stop(core: Any) -> None:
+    """Stop an engine's core in this process.
+
+    Stopping also takes down what all engines in a process share (its process groups), so that is left
+    to the last of them.
+    """
+    if any(stop.alive for stop in _stopping.values()):
+        core.model_executor.shutdown()
+    else:
+        core.shutdown()
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ def set_temperature(worker: Any, temperature: float) -> None:
 def load_weights(worker: Any, weights: Weights) -> None:
     """Put a whole set of weights in place, under the names of a checkpoint."""
     worker.model_runner.reload_weights(weights_iterator=iter(weights))
-    _pack_embeddings(worker.get_model())
+    _pack_again(worker.get_model())
 
 
 class WorkerExtension:
@@ -76,21 +76,22 @@ def _logit_layers(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
             yield module
 
 
-def _pack_embeddings(model: torch.nn.Module) -> None:
-    """Pack the head anew where the processor's kernels hold a copy of it.
+def _pack_again(model: torch.nn.Module) -> None:
+    """Pack anew what the processor's kernels hold packed copies of and reloading leaves as it was.
 
-    A head that is tied to the embedding is not loaded by its own name, so reloading leaves the
-    packed copy as it was: right parameters, and logits of the old ones.
+    That is a head tied to the embedding, which is not loaded by its own name, and experts, which are
+    packed on the first load alone: right parameters, and logits of other ones.
     """
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+    from vllm.platforms import current_platform
 
-    packed = [
-        module
-        for module in model.modules()
-        if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear")
-    ]
-    if packed:
-        from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+    if not current_platform.is_cpu():
+        return
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
-        for module in packed:
+    for module in model.modules():
+        if isinstance(module, VocabParallelEmbedding) and hasattr(module, "cpu_linear"):
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+        kernel = getattr(getattr(module, "quant_method", None), "moe_kernel", None)
+        if kernel is not None:
+            kernel.fused_experts.process_weights_after_loading(module)
