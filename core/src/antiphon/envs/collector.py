@@ -6,6 +6,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,19 +20,36 @@ from antiphon.errors import EnvError, InvalidParameter
 
 @dataclass
 class CollectorStats:
-    """What a collector has done so far.
+    """What has been collected so far.
 
     Attributes:
         turns: Answers of the policy, over all rows.
         conversations: Conversations that ended.
+        tokens: Sampled tokens, where the policy writes them.
         reward: The sum of all rewards.
-        seconds: How long collecting has taken.
+        seconds: How long the steps have taken; those of several threads add up.
     """
 
     turns: int = 0
     conversations: int = 0
+    tokens: int = 0
     reward: float = 0.0
     seconds: float = 0.0
+
+    def add(self, step: TensorDictBase, ended: int, seconds: float) -> None:
+        """Count a step of some rows."""
+        from antiphon.conversations.padding import token_rows
+
+        tokens: Any = step.get("tokens", None)
+        sampled = None if tokens is None else token_rows(tokens._tensordict, "response")
+        self.turns += step.batch_size[0]
+        self.conversations += ended
+        self.tokens += sum(len(row) for row in sampled or ())
+        self.reward += float(cast("Any", step.get(("next", "reward"))).sum())
+        self.seconds += seconds
+
+
+Collected = tuple[list[TensorDictBase], list[list[TensorDictBase]]]
 
 
 class LLMCollector:
@@ -41,16 +59,17 @@ class LLMCollector:
         env: An environment, a callable that makes one, or several of either.
         policy: Any callable on tensordicts.
         policy_factory: Makes it, in its place.
-        dialog_turns_per_batch: How many answers (over all rows) an item holds.
+        dialog_turns_per_batch: How many answers (over all rows) an item holds; the last may hold
+            fewer.
         total_dialog_turns: Stop after this many answers; None: never.
         yield_only_last_steps: An item holds the last steps of conversations that ended, no others.
         yield_completed_trajectories: An item is one whole conversation, ``[turns]``.
         async_envs: Each environment runs in a thread of its own, and items come as they are ready;
             the policy must bear being called from several threads (a wrapper with batching does).
-        max_in_flight: With ``async_envs``, how many items may wait to be taken before the
-            environments pause.
-        weights: How often each environment is chosen relative to the others, without
-            ``async_envs``.
+        max_in_flight: With ``async_envs``, how many steps of environments may be under way or wait
+            to be taken.
+        weights: How often each environment is stepped relative to the others; without them they
+            take turns, or with ``async_envs`` each goes as fast as it can.
         replay_buffer: Something with ``extend``: items go there, and iterating yields None for
             each.
         weight_updater: Called by `update_policy_weights_` with the weights it is given.
@@ -110,39 +129,52 @@ class LLMCollector:
         self.replay_buffer, self.weight_updater = replay_buffer, weight_updater
         self.callback = callback
         self.stats = CollectorStats()
+        self.env_stats = [CollectorStats() for _ in made]
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._roots: list[TensorDictBase | None] = [None] * len(made)
         # For each environment and row the steps of the conversation that is under way.
         self._open: list[list[list[TensorDictBase]]] = [[] for _ in made]
+        # What was collected and not yet looked at, and what waits to be part of an item.
+        self._collected: deque[Collected] = deque()
+        self._waiting: list[TensorDictBase] = []
+        self._taken = 0  # answers that were looked at; threads may be ahead of this
+        self._turn = 0
         register = getattr(self.policy, "register_collector", None)
         if register is not None:
             register(self)
 
     def __iter__(self) -> Iterator[TensorDictBase | None]:
+        """Yield items; whoever stops and iterates again, or `state_dict`, goes on without a loss."""
         self._stop.clear()
         rows: Any = self._from_threads() if self.async_envs else self._in_turn()
-        waiting: list[TensorDictBase] = []
+        size = 1 if self.trajectories else self.dialog_turns_per_batch
         try:
-            for steps, ended in rows:
-                waiting += self._wanted(steps, ended)
-                while self.trajectories and waiting:
-                    yield self._deliver(waiting.pop(0))
-                if not self.trajectories and len(waiting) >= self.dialog_turns_per_batch:
-                    yield self._deliver(lazy_stack(waiting))
-                    waiting = []
-                if self._enough():
+            while True:
+                while len(self._waiting) >= size:
+                    yield self._next_item(size)
+                if self._collected:
+                    steps, ended = self._collected.popleft()
+                    self._taken += len(steps)
+                    self._waiting += self._wanted(steps, ended)
+                elif self._enough():
                     break
-            if waiting:
-                yield self._deliver(lazy_stack(waiting))
+                else:
+                    self._collected.append(next(rows))
+            if self._waiting:
+                yield self._next_item(len(self._waiting))
         finally:
             self._stop.set()
             rows.close()
 
+    def _next_item(self, size: int) -> TensorDictBase | None:
+        parts, self._waiting = self._waiting[:size], self._waiting[size:]
+        return self._deliver(parts[0] if self.trajectories else lazy_stack(parts))
+
     def _enough(self) -> bool:
         total = self.total_dialog_turns
-        return total is not None and self.stats.turns >= total
+        return total is not None and self._taken >= total
 
     def _wanted(
         self, steps: list[TensorDictBase], ended: list[list[TensorDictBase]]
@@ -163,7 +195,7 @@ class LLMCollector:
 
     # Collecting.
 
-    def _advance(self, number: int) -> tuple[list[TensorDictBase], list[list[TensorDictBase]]]:
+    def _advance(self, number: int) -> Collected:
         """Take one step in an environment; returns the rows' steps and what ended with them."""
         began = time.monotonic()
         env = self.envs[number]
@@ -180,39 +212,44 @@ class LLMCollector:
                 ended.append(self._open[number][row])
                 self._open[number][row] = []
         self._roots[number] = env.maybe_reset(env.step_mdp(step))
+        seconds = time.monotonic() - began
         with self._lock:
-            self.stats.turns += len(rows)
-            self.stats.conversations += len(ended)
-            self.stats.reward += float(cast("Any", step.get(("next", "reward"))).sum())
-            self.stats.seconds += time.monotonic() - began
+            for stats in (self.stats, self.env_stats[number]):
+                stats.add(step, len(ended), seconds)
         return rows, ended
 
-    def _in_turn(self) -> Iterator[tuple[list[TensorDictBase], list[list[TensorDictBase]]]]:
-        numbers = range(len(self.envs))
-        turn = 0
+    def _drawn(self) -> int:
+        """Return the environment whose turn it is."""
+        if self.weights is not None:
+            return self._random.choices(range(len(self.envs)), self.weights)[0]
+        number = self._turn % len(self.envs)
+        self._turn += 1
+        return number
+
+    def _in_turn(self) -> Iterator[Collected]:
         while True:
-            weighted = self.weights is not None
-            chosen = self._random.choices(numbers, self.weights)[0] if weighted else turn
-            number = chosen % len(self.envs)
-            turn += 1
-            yield self._advance(number)
+            yield self._advance(self._drawn())
 
-    def _from_threads(self) -> Iterator[tuple[list[TensorDictBase], list[list[TensorDictBase]]]]:
-        ready: queue.Queue[Any] = queue.Queue(self.max_in_flight)
+    def _from_threads(self) -> Iterator[Collected]:
+        orders: list[queue.SimpleQueue[bool]] = [queue.SimpleQueue() for _ in self.envs]
+        ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
+        under_way = [0] * len(self.envs)
 
-        def put(item: Any) -> None:
-            while not self._stop.is_set():
-                try:
-                    return ready.put(item, timeout=0.1)
-                except queue.Full:
-                    continue
+        def order() -> None:
+            number = self._drawn()
+            if self.weights is None:
+                # The one that has least to do, so that none waits for a slower one.
+                turns = [(number + i) % len(self.envs) for i in range(len(self.envs))]
+                number = min(turns, key=lambda each: under_way[each])
+            under_way[number] += 1
+            orders[number].put(True)
 
         def work(number: int) -> None:
             try:
-                while not self._stop.is_set():
-                    put(self._advance(number))
+                while orders[number].get() and not self._stop.is_set():
+                    ready.put((number, self._advance(number)))
             except BaseException as error:  # handed to the one who iterates
-                put(error)
+                ready.put((number, error))
 
         threads = [
             threading.Thread(
@@ -224,14 +261,24 @@ class LLMCollector:
             thread.start()
         try:
             while True:
-                item = ready.get()
+                while sum(under_way) < self.max_in_flight:
+                    order()
+                number, item = ready.get()
+                under_way[number] -= 1
                 if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
             self._stop.set()
+            for each in orders:
+                each.put(False)
             for thread in threads:
                 thread.join()
+            # Steps that were taken already are kept for whoever iterates next.
+            while not ready.empty():
+                _, item = ready.get()
+                if not isinstance(item, BaseException):
+                    self._collected.append(item)
 
     # Control.
 
@@ -245,27 +292,49 @@ class LLMCollector:
             self.version.increment_version()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the environments' data stand, the conversations under way, and the figures.
+        """Return where the environments' data stand, all that is under way, and the figures.
 
-        It can be pickled (``torch.save``). Not to be called while threads are collecting.
+        It can be pickled (``torch.save``). With ``async_envs`` it is only to be called between two
+        iterations, when no thread is collecting.
         """
         return {
             "envs": [env.state_dict() if hasattr(env, "state_dict") else None for env in self.envs],
             "roots": list(self._roots),
             "open": [[list(steps) for steps in rows] for rows in self._open],
+            "collected": list(self._collected),
+            "waiting": list(self._waiting),
             "stats": dict(vars(self.stats)),
+            "env_stats": [dict(vars(stats)) for stats in self.env_stats],
             "random": self._random.getstate(),
+            "turn": self._turn,
+            "taken": self._taken,
+            "version": None if self.version is None else self.version.version,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called."""
+        """Go on where `state_dict` was called.
+
+        Raises:
+            EnvError: It is the state of a collector with another number of environments.
+        """
+        if len(state["envs"]) != len(self.envs):
+            raise EnvError(
+                f"The state is of a collector with {len(state['envs'])} environments, and this one has "
+                f"{len(self.envs)}; build it as that one was."
+            )
         for env, saved in zip(self.envs, state["envs"], strict=True):
             if saved is not None:
                 cast("Any", env).load_state_dict(saved)
         self.stats = CollectorStats(**state["stats"])
+        self.env_stats = [CollectorStats(**figures) for figures in state["env_stats"]]
         self._random.setstate(state["random"])
+        self._turn, self._taken = state["turn"], state["taken"]
         self._roots = list(state["roots"])
         self._open = [[list(steps) for steps in rows] for rows in state["open"]]
+        self._collected = deque(state["collected"])
+        self._waiting = list(state["waiting"])
+        if self.version is not None and state["version"] is not None:
+            self.version.version = state["version"]
 
     def shutdown(self) -> None:
         """Stop collecting and close the environments."""

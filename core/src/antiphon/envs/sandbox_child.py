@@ -21,7 +21,7 @@ import sys
 from collections.abc import Iterable
 
 # System calls that are refused: for each what they are, and their numbers by architecture.
-_REFUSED = {
+_REFUSED: dict[str, dict[str, tuple[int, ...]]] = {
     # fork, vfork, execve, execveat, ptrace, process_vm_*, pidfd_open, pidfd_getfd, kcmp,
     # process_madvise, process_mrelease
     "processes": {
@@ -171,9 +171,9 @@ def forbid_calls() -> bool:
     program += [step(jump_equal, _CLONE3, 0, 1), step(give, fail | _ENOSYS)]
     program += judged(_CLONE[machine], first, [step(jump_set, _CLONE_THREAD, 1, 0), refused])
     program += judged(_PRLIMIT[machine], first, [step(jump_equal, 0, 1, 0), refused])
-    for number, commands in ((_FCNTL, _OWNING_FCNTL), (_IOCTL, _OWNING_IOCTL)):
+    for call, commands in ((_FCNTL, _OWNING_FCNTL), (_IOCTL, _OWNING_IOCTL)):
         tests = [part for each in commands for part in (step(jump_equal, each, 0, 1), refused)]
-        program += judged(number[machine], second, tests)
+        program += judged(call[machine], second, tests)
     program.append(step(give, allow))
     code = ctypes.create_string_buffer(b"".join(program))
     header = ctypes.create_string_buffer(
