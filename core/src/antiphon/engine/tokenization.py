@@ -375,12 +375,17 @@ def _tokens_before(
 ) -> int | None:
     """Return how many tokens of a piece end before ``start``, where one message has all of the rest.
 
-    A header is short: the beginning of the piece is encoded again, with offsets, and where its ids are the piece's own
-    they have the same places. None: all offsets are needed.
+    A header is short and the same in many pieces: mostly its ids are the first of the piece. Else the beginning of the
+    piece is encoded again, with offsets, and where its ids are the piece's own they have the same places. None: all offsets are needed.
     """
     if start <= first:
         return 0
-    if tokens.backend is None or tokens.inner_mark:
+    if tokens.inner_mark:
+        return None
+    (header,) = tokens.encode([text[first:start]])
+    if ids[: len(header)] == header:
+        return len(header)  # nothing of it has merged with what the message says
+    if tokens.backend is None:
         return None
     head = text[first : min(last, start + _HEAD)]
     again, offsets = tokens.encode_with_offsets(head)
