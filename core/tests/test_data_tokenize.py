@@ -303,6 +303,61 @@ def test_a_trainer_takes_the_result_as_it_is(tmp_path: Path) -> None:
     assert 5 < trainer.train().training_loss < 20
 
 
+@pytest.mark.filterwarnings("ignore")  # trl's own, of what it deprecates in itself and in others
+@pytest.mark.parametrize("packing", [False, True])
+def test_trl_takes_the_result_as_it_is(tmp_path: Path, packing: bool) -> None:
+    """Its trainer trains on exactly the tokens of the assistant: the loss is that of the masked labels."""
+    torch = pytest.importorskip("torch")
+    trl = pytest.importorskip("trl", reason="trl is not installed")
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    own = tokenizer("qwen3")
+    tokenize_dataset(
+        open_rows(write_lines(tmp_path / "in.jsonl", 3)), tmp_path / "out", own, CHATML
+    )
+    rows = loaded(tmp_path / "out")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(own),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+    )
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        sums, count = 0.0, 0
+        for row in rows:
+            ids, labels = (torch.tensor([row[name]]) for name in ("input_ids", "labels"))
+            shown = model(input_ids=ids).logits[0, :-1].log_softmax(-1)
+            chosen = labels[0, 1:] != -100
+            sums -= shown[chosen, labels[0, 1:][chosen]].sum().item()
+            count += int(chosen.sum())
+    trainer = trl.SFTTrainer(
+        model=model,
+        args=trl.SFTConfig(
+            output_dir=str(tmp_path / "model"),
+            max_steps=1,
+            per_device_train_batch_size=3,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            packing=packing,
+            padding_free=False if not packing else None,
+            max_length=512,
+        ),
+        train_dataset=rows,
+        processing_class=own,
+    )
+    assert set(trainer.train_dataset.column_names) >= {"input_ids"}
+    loss = trainer.train().training_loss
+    assert loss == pytest.approx(sums / count, rel=1e-3)
+
+
 def test_memory_does_not_grow_with_the_input(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
