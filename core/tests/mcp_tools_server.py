@@ -1,4 +1,4 @@
-"""A small MCP server over stdio, with tools that behave and tools that do not."""
+"""A small MCP server with tools that behave and tools that do not, over stdio, or over HTTP on a port."""
 
 from __future__ import annotations
 
@@ -90,4 +90,7 @@ def block(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    server.run()
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run()

@@ -357,3 +357,20 @@ def test_a_machine_without_room_is_named(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(EnvError, match=r"could not be run: .*No such file"):
         sandbox.run("pass")
+
+
+def test_fences_are_found_as_models_write_them(sandbox: PythonSandbox) -> None:
+    interpreter = PythonInterpreter(sandbox=sandbox)
+    texts = [
+        "```Python\nprint('```')\n```",
+        "``` python3\r\nprint(2)\r\n```",
+        "Text ```python\nprint(3)\n``` in a line",
+        "1. so:\n   ```py\n   if True:\n       print(4)\n   ```\n```pyramid\nprint(5)\n```",
+    ]
+    found = interpreter.replies([{"role": "assistant", "content": text} for text in texts])
+    assert [[reply["content"] for reply in replies] for replies in found] == [
+        ["```"],
+        ["2"],
+        [],
+        ["4"],
+    ]

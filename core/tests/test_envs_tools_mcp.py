@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -135,6 +137,35 @@ def test_the_environment_of_the_process_is_not_handed_on(
     monkeypatch.setenv("SECRET", "1")
     assert "SECRET" not in told(box, call("environment"))[0]
     assert "PATH" in told(box, call("environment"))[0]
+
+
+def test_a_server_over_http() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nowhere = subprocess.DEVNULL
+    server = subprocess.Popen([*COMMAND, str(port)], stdout=nowhere, stderr=nowhere)
+    connection = MCPConnection({"url": f"http://127.0.0.1:{port}/mcp"}, name="web", timeout=60)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                tools = connection.tools()
+                break
+            except EnvError as error:  # it is not up yet
+                assert "'web' can't be used" in str(error)
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+        box = ToolBox(tools, timeout=60)
+        assert told(box, call("add", {"a": 1}))[0] == "2"
+        assert "out of order" in told(box, call("fail"))[0]
+        server.kill()
+        server.wait()
+        assert told(box, call("add", {"a": 1}))[0].startswith("Error: ")
+    finally:
+        connection.close()
+        server.kill()
+        server.wait()
 
 
 def test_a_slow_call_is_given_up_and_the_next_one_works() -> None:

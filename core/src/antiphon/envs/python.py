@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,11 @@ from antiphon.envs.tasks import Message, message_text
 from antiphon.envs.tools import ReplyTransform
 from antiphon.errors import EnvError, InvalidParameter
 
-_BLOCK = re.compile(r"```(?:python|py)[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+# A fence begins a line: what stands within one, as in print("```"), ends no block.
+_BLOCK = re.compile(
+    r"^[ \t]*```[ \t]*(?:python3?|py)[ \t]*\r?\n(.*?)(?:^[ \t]*```|\Z)",
+    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+)
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _NEEDED = ("files", "privileges", "calls")  # what must be confined, see `sandbox_child.main`
 
@@ -286,7 +291,10 @@ class PythonInterpreter(ReplyTransform):
         self.workers = workers
 
     def replies(self, messages: Sequence[Message]) -> list[list[Message]]:
-        codes = ["\n".join(_BLOCK.findall(message_text(message))) for message in messages]
+        codes = [
+            "\n".join(map(textwrap.dedent, _BLOCK.findall(message_text(message))))
+            for message in messages
+        ]
         found: list[list[Message]] = [[] for _ in messages]
         rows = [row for row, code in enumerate(codes) if code.strip()]
         with concurrent.futures.ThreadPoolExecutor(self.workers, "antiphon-python") as pool:
