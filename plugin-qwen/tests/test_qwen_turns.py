@@ -10,7 +10,7 @@ from antiphon_qwen.families import FAMILIES
 from qwen_conversations import Conversation
 
 utils = pytest.importorskip(
-    "transformers.utils.chat_template_utils", reason="transformers is not installed"
+    "transformers.utils.chat_template_utils", reason="transformers knows the tags"
 )
 OPENED = ("", "<think>\n", "<think>\n\n</think>\n\n")
 families = pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
@@ -84,8 +84,8 @@ def test_a_tagged_turn_stands_after_the_prompt_that_asked_for_it(
         ("qwen3", {"enable_thinking": False}, "<think>\nr\n</think>\n\nb<|im_end|>"),
         ("qwen3-thinking-2507", {}, "r\n</think>\n\nb<|im_end|>"),
         ("qwen3.5", {}, "r\n</think>\n\nb<|im_end|>"),
-        ("qwen3.5", {"enable_thinking": False}, "r\n</think>\n\nb<|im_end|>"),
-        ("qwen3.5-nothink", {}, "r\n</think>\n\nb<|im_end|>"),
+        ("qwen3.5", {"enable_thinking": False}, "<think>\nr\n</think>\n\nb<|im_end|>"),
+        ("qwen3.5-nothink", {}, "<think>\nr\n</think>\n\nb<|im_end|>"),
         ("qwen3.5-nothink", {"enable_thinking": True}, "r\n</think>\n\nb<|im_end|>"),
     ],
 )
