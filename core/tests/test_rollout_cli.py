@@ -68,7 +68,7 @@ def test_one_file_and_a_summary(fake: Any, tmp_path: Path, capsys: Any) -> None:
     told = capsys.readouterr().out
     for figure in ("conversations", "mean reward", "reward, turn 1", "trained tokens", "breaks"):
         assert figure in told
-    assert "log-probs, sampled against scored   0.0e+00 at most" in told
+    assert "log-probs, sampler against trainer  0.0e+00 in the mean, 0.0e+00 at most" in told
     assert sorted(conversations(output)) == sorted(f"{p}/{s}" for p in range(5) for s in range(2))
     about = read_about(output)
     assert set(about["fingerprints"]) == {
@@ -293,3 +293,24 @@ def test_the_demo_data_is_the_default(fake: Any, tmp_path: Path) -> None:
     assert len(set(conversations(tmp_path / "o.jsonl"))) == count
     first = read_records(tmp_path / "o.jsonl")[0]
     assert json.loads(first["messages"])[0]["role"] == "system"
+
+
+def test_the_scorer_is_the_options_or_what_the_backend_names(monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+    import rollout_helpers
+    from antiphon.rollouts import run as module
+
+    loaded: list[str] = []
+
+    def load(options: module.RunOptions) -> Any:
+        loaded.append(options.backend)
+        return rollout_helpers.FakeBackend()
+
+    monkeypatch.setattr(module, "load_backend", load)
+    sampler = rollout_helpers.FakeBackend()
+    assert module.load_scorer(module.RunOptions(backend="fake"), sampler) is sampler
+    assert module.load_scorer(module.RunOptions(backend="fake", scorer="fake"), sampler) is sampler
+    assert module.load_scorer(module.RunOptions(scorer="other"), sampler) is not sampler
+    sampler.trainer = "trainer"
+    assert module.load_scorer(module.RunOptions(backend="fake"), sampler) is not sampler
+    assert loaded == ["other", "trainer"]

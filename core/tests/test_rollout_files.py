@@ -34,6 +34,7 @@ def record(name: str) -> dict[str, Any]:
         "input_ids": [1, 2, 3],
         "assistant_mask": [False, True, True],
         "log_probs": [None, -0.5, -0.25],
+        "scored_log_probs": [None, -0.5, -0.25],
         "reward": 1.0,
         "turns": [
             {

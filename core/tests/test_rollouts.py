@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,57 @@ def test_a_difference_between_sampler_and_scorer_shows() -> None:
 
     trajectories = rolled_out(Off(), batch_size=1)
     assert all(t.difference == pytest.approx(0.25) for t in trajectories)
+
+
+class Trainer(helpers.FakeBackend):
+    """Its log-probs are the sampler's on half of the tokens, and lower by 0.5 on the others."""
+
+    name = "trainer"
+
+    def _log_probs(self, ids: Any) -> Any:
+        found = super()._log_probs(ids)
+        found[::2] -= 0.5
+        return found
+
+
+def summary_of(trajectories: Any) -> Summary:
+    summary = Summary()
+    for trajectory in trajectories:
+        summary.add(trajectory.records())
+    return summary
+
+
+def test_the_summary_says_how_far_the_trainer_is_from_the_sampler() -> None:
+    trajectories = rolled_out(helpers.FakeBackend(), scorer=Trainer())
+    gaps = [
+        sampled - scored
+        for t in trajectories
+        for segment in t.segments
+        for sampled, scored in zip(segment.log_probs, segment.scored, strict=True)
+        if sampled is not None
+    ]
+    summary = summary_of(trajectories)
+    assert summary.scored == summary.sampled == len(gaps)
+    assert set(gaps) == {0.0, 0.5}
+    assert summary.difference == pytest.approx(0.5)
+    assert summary.mean_difference == pytest.approx(sum(gaps) / len(gaps))
+    weights = [math.exp(-gap) for gap in gaps]
+    effective = sum(weights) ** 2 / sum(weight**2 for weight in weights)
+    assert summary.effective_ratio == pytest.approx(effective / len(gaps))
+    assert 0.9 < summary.effective_ratio < 1
+
+
+def test_where_sampler_and_trainer_are_one_every_sample_counts() -> None:
+    summary = summary_of(rolled_out(helpers.FakeBackend()))
+    assert summary.difference == 0.0
+    assert summary.effective_ratio == pytest.approx(1.0)
+
+
+def test_a_ratio_beyond_all_measure_still_makes_a_figure() -> None:
+    summary = Summary()
+    records = rolled_out(helpers.FakeBackend())[0].records()
+    records[0]["scored_log_probs"] = [
+        None if p is None else p + 1000.0 * (i % 2) for i, p in enumerate(records[0]["log_probs"])
+    ]
+    summary.add(records)
+    assert 0 < summary.effective_ratio < 1

@@ -31,6 +31,11 @@ _DEFAULT_OUTPUT = "rollout.parquet"
 )
 @click.option("--backend", default="transformers", show_default=True, help="What samples.")
 @click.option(
+    "--scorer",
+    help="The backend that stands for the trainer: its log-probs are compared with the sampled ones. By default the "
+    "one that samples, or what that one names.",
+)
+@click.option(
     "--system-prompt",
     help="In place of the environment's own; an empty text leaves it out.",
 )

@@ -51,6 +51,7 @@ async def roll_out_async(
     prompter: Prompter,
     done: Iterable[str] = (),
     on_tokens: Callable[[int], None] | None = None,
+    scorer: Backend | None = None,
 ) -> AsyncGenerator[list[Trajectory], None]:
     """Sample conversations; yields finished ones as they end.
 
@@ -66,16 +67,23 @@ async def roll_out_async(
         prompter: Turns messages into prompts.
         done: Names of conversations that are not to be sampled again.
         on_tokens: Called with the number of tokens of each answer.
+        scorer: What stands for the trainer and scores what was sampled; ``backend`` by default.
 
     Raises:
         InvalidData: As `roll_out`.
         BackendError: An answer or a score took longer than ``settings.timeout``.
     """
     waiting = begin_all(task, rows, backend, settings, prompter, set(done))
-    batcher = None
-    if not isinstance(backend, AsyncBackend):
-        batcher = Batcher(backend, max_batch_size=settings.batch_size)
-    answering: AsyncBackend = batcher or backend  # type: ignore[assignment]
+    batchers: list[Batcher] = []
+
+    def awaitable(one: Backend) -> AsyncBackend:
+        if isinstance(one, AsyncBackend):
+            return one
+        batchers.append(Batcher(one, max_batch_size=settings.batch_size))
+        return batchers[-1]
+
+    answering = awaitable(backend)
+    judging = answering if scorer is None or scorer is backend else awaitable(scorer)
 
     async def converse(trajectory: Trajectory) -> Trajectory:
         while not trajectory.done:
@@ -92,7 +100,7 @@ async def roll_out_async(
                 reply = await reply
             take_reply(trajectory, reply, backend, settings, prompter)
         batch, starts = to_score([trajectory])
-        scoring = answering.score_async(
+        scoring = judging.score_async(
             batch, starts=starts, temperature=settings.params.log_prob_temperature
         )
         doing = f"Scoring conversation {trajectory.name}"
@@ -117,7 +125,7 @@ async def roll_out_async(
         for each in running:
             each.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if batcher is not None:
+        for batcher in batchers:
             await asyncio.to_thread(batcher.close)
 
 

@@ -280,6 +280,7 @@ def _schema(pa: Any) -> Any:
             ("input_ids", pa.list_(pa.int32())),
             ("assistant_mask", pa.list_(pa.bool_())),
             ("log_probs", pa.list_(pa.float32())),
+            ("scored_log_probs", pa.list_(pa.float32())),
             ("reward", pa.float64()),
             ("turns", pa.list_(turn)),
             ("terminated", pa.bool_()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import signal
@@ -44,6 +45,7 @@ class RunOptions:
     env_name: str = BUILT_IN
     data: Path | None = None
     backend: str = "transformers"
+    scorer: str | None = None
     system_prompt: str | None = None
     samples: int = 2
     limit: int | None = None
@@ -86,11 +88,13 @@ def run(options: RunOptions, *, echo: Callable[[str], None] = print) -> int:
             "log_prob_convention": "temperature",
         }
     )
-    backend = load_backend(options)
-    try:
-        return _run(options, task, rows, params, backend, echo)
-    finally:
-        backend.close()
+    with contextlib.ExitStack() as closing:
+        backend = load_backend(options)
+        closing.callback(backend.close)
+        scorer = load_scorer(options, backend)
+        if scorer is not backend:
+            closing.callback(scorer.close)
+        return _run(options, task, rows, params, backend, scorer, echo)
 
 
 def _run(
@@ -99,6 +103,7 @@ def _run(
     rows: Sequence[Mapping[str, Any]],
     params: SamplingParams,
     backend: Backend,
+    scorer: Backend,
     echo: Callable[[str], None],
 ) -> int:
     from antiphon.envs.conversation import Prompter
@@ -110,6 +115,7 @@ def _run(
         "fingerprints": fingerprints(options, backend, prompter),
         "settings": {
             "model": options.model,
+            "scorer": scorer.name,
             "env": options.env_name,
             "data": _digest(json.dumps(rows, sort_keys=True, ensure_ascii=True).encode()),
             "rows": len(rows),
@@ -127,7 +133,7 @@ def _run(
     if options.resume and options.output.exists() and not part_path(options.output).exists():
         return _already_complete(options, identity, echo)
     with PartFile(options.output, identity, resume=options.resume) as part:
-        interrupted = _sample(options, task, rows, settings, backend, prompter, part, total, echo)
+        interrupted = _sample(task, rows, settings, backend, scorer, prompter, part, total, echo)
         write_output(options.output, part.records, about)
         summary = Summary()
         summary.add(part.records)
@@ -145,11 +151,11 @@ def _run(
 
 
 def _sample(
-    options: RunOptions,
     task: Task,
     rows: Sequence[Mapping[str, Any]],
     settings: RolloutSettings,
     backend: Backend,
+    scorer: Backend,
     prompter: Prompter,
     part: PartFile,
     total: int,
@@ -163,7 +169,12 @@ def _sample(
         rolling = _rolling(
             backend,
             (task, rows, backend, settings),
-            {"prompter": prompter, "done": done, "on_tokens": progress.tokens},
+            {
+                "prompter": prompter,
+                "done": done,
+                "on_tokens": progress.tokens,
+                "scorer": scorer,
+            },
         )
         try:
             with contextlib.closing(rolling):
@@ -274,6 +285,14 @@ def load_backend(options: RunOptions) -> Backend:
             "choose a model that has it."
         )
     return backend
+
+
+def load_scorer(options: RunOptions, backend: Backend) -> Backend:
+    """Return what stands for the trainer; ``backend`` itself unless the options or it name another."""
+    name = options.scorer or getattr(backend, "trainer", None) or options.backend
+    if name == options.backend:
+        return backend
+    return load_backend(dataclasses.replace(options, backend=name))
 
 
 def fingerprints(options: RunOptions, backend: Backend, prompter: Prompter) -> dict[str, str]:

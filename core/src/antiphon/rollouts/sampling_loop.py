@@ -66,17 +66,20 @@ class Segment:
         ids: All ids.
         sampled: Whether the model sampled the id in this very context.
         log_probs: The sampler's log-probs, None where nothing was sampled.
+        scored: The same ids' log-probs by the backend that scores, None likewise.
     """
 
     ids: list[int] = field(default_factory=list)
     sampled: list[bool] = field(default_factory=list)
     log_probs: list[float | None] = field(default_factory=list)
+    scored: list[float | None] = field(default_factory=list)
 
     def extend(self, ids: Sequence[int], log_probs: Sequence[float] | None = None) -> None:
         """Append ids; sampled ones come with their log-probs."""
         self.ids += ids
         self.sampled += [log_probs is not None] * len(ids)
         self.log_probs += [None] * len(ids) if log_probs is None else log_probs
+        self.scored += [None] * len(ids)
 
 
 class Trajectory:
@@ -155,6 +158,7 @@ class Trajectory:
                 "input_ids": segment.ids,
                 "assistant_mask": segment.sampled,
                 "log_probs": segment.log_probs,
+                "scored_log_probs": segment.scored,
                 "reward": self.turns[-1].reward,
                 "turns": turns,
                 "terminated": self.terminated,
@@ -181,6 +185,7 @@ def roll_out(
     prompter: Prompter,
     done: Iterable[str] = (),
     on_tokens: Callable[[int], None] | None = None,
+    scorer: Backend | None = None,
 ) -> Generator[list[Trajectory], None, None]:
     """Sample conversations; yields the finished ones after each step.
 
@@ -192,6 +197,7 @@ def roll_out(
         prompter: Turns messages into prompts.
         done: Names of conversations that are not to be sampled again.
         on_tokens: Called with the number of tokens sampled in each step.
+        scorer: What stands for the trainer and scores what was sampled; ``backend`` by default.
 
     Raises:
         InvalidData: The template refuses a problem, or it does not fit into the context; the row is
@@ -224,7 +230,8 @@ def roll_out(
         if finished:
             batch, starts = to_score(finished)
             temperature = settings.params.log_prob_temperature
-            take_scores(finished, backend.score(batch, starts=starts, temperature=temperature))
+            scoring = scorer or backend
+            take_scores(finished, scoring.score(batch, starts=starts, temperature=temperature))
             for trajectory in finished:
                 trajectory_finished(trajectory)
             yield finished
@@ -346,8 +353,10 @@ def take_scores(finished: Sequence[Trajectory], scores: Scores) -> None:
     segments = _sampled_segments(finished)
     for (trajectory, segment), scored in zip(segments, scores.log_probs, strict=True):
         start = segment.sampled.index(True)
-        for sampled, again in zip(segment.log_probs[start:], scored.tolist(), strict=True):
+        for place, again in enumerate(scored.tolist(), start=start):
+            sampled = segment.log_probs[place]
             if sampled is not None:
+                segment.scored[place] = again
                 trajectory.difference = max(trajectory.difference, abs(sampled - again))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# Its square is still a number.
+_LARGEST_LOG_RATIO = 300.0
 
 
 @dataclass
@@ -19,7 +23,11 @@ class Summary:
         tokens: All tokens of all sequences.
         sampled: The tokens that the model sampled, which are the ones that are trained.
         breaks: How often a template rewrote what was sampled.
-        difference: The largest difference between a sampled log-prob and the same one scored again.
+        scored: The sampled tokens that were scored by the trainer, or what stands for it.
+        difference: The largest difference between a sampled and a scored log-prob.
+        differences: The sum of these differences.
+        ratios: The sum of the tokens' probability ratios, trainer to sampler.
+        squares: The sum of the squares of these ratios.
     """
 
     conversations: int = 0
@@ -29,24 +37,54 @@ class Summary:
     tokens: int = 0
     sampled: int = 0
     breaks: int = 0
+    scored: int = 0
     difference: float = 0.0
+    differences: float = 0.0
+    ratios: float = 0.0
+    squares: float = 0.0
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Take in records; those of one conversation may come in any order."""
         for record in records:
             self.tokens += len(record["input_ids"])
             self.sampled += sum(record["assistant_mask"])
+            self._compare(record["log_probs"], record["scored_log_probs"])
             if record["segment"]:
                 continue
             self.conversations += 1
             self.succeeded += bool(record["terminated"])
             self.reward += record["reward"]
             self.breaks += len(record["breaks"])
-            self.difference = max(self.difference, record["log_prob_difference"])
             for number, turn in enumerate(record["turns"]):
                 if number == len(self.by_turn):
                     self.by_turn.append([])
                 self.by_turn[number].append(turn["reward"])
+
+    def _compare(self, sampled: Sequence[float | None], scored: Sequence[float | None]) -> None:
+        for one, other in zip(sampled, scored, strict=True):
+            if one is None or other is None:
+                continue
+            self.scored += 1
+            self.difference = max(self.difference, abs(other - one))
+            self.differences += abs(other - one)
+            ratio = math.exp(min(other - one, _LARGEST_LOG_RATIO))
+            self.ratios += ratio
+            self.squares += ratio * ratio
+
+    @property
+    def mean_difference(self) -> float:
+        """The mean difference between a sampled and a scored log-prob."""
+        return self.differences / self.scored if self.scored else 0.0
+
+    @property
+    def effective_ratio(self) -> float:
+        """The share of the sampled tokens that is left when each is weighted with its ratio.
+
+        The effective sample size of importance sampling, over the number of samples: the square of
+        the weights' sum by the sum of their squares (Kish, "Survey Sampling", 1965). 1 where sampler
+        and trainer are one.
+        """
+        return self.ratios**2 / (self.scored * self.squares) if self.squares else 1.0
 
     @property
     def mean_reward(self) -> float:
@@ -68,6 +106,10 @@ class Summary:
             ("tokens", f"{self.tokens:,}"),
             ("trained tokens", f"{self.sampled:,} ({share:.1f} %)"),
             ("breaks", str(self.breaks)),
-            ("log-probs, sampled against scored", f"{self.difference:.1e} at most"),
+            (
+                "log-probs, sampler against trainer",
+                f"{self.mean_difference:.1e} in the mean, {self.difference:.1e} at most",
+            ),
+            ("effective samples", f"{100 * self.effective_ratio:.2f} %"),
         ]
         return found
