@@ -488,3 +488,65 @@ def test_an_adapter_of_peft_is_sampled_from_scored_and_trained():
     trained = [p for n, p in model.named_parameters() if "lora" in n]
     assert trained
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)
+
+
+# Kinds of caches
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "deepseek_v3"])
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_a_cache_of_either_kind_gives_the_same_answers_and_log_probs(models_by_name, name, kind):
+    """Ours grows by itself; ``cache_implementation`` asks transformers for one of its own."""
+    backend = TransformersBackend(models_by_name(name), reuse_bytes=0)
+    common = {"max_new_tokens": 10, "temperature": 0, "ignore_eos": True}
+    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
+    theirs = backend.generate(
+        TokenBatch(PROMPTS),
+        SamplingParams.from_kwargs(
+            {**common, "cache_implementation": kind}, extras=backend.extra_parameters
+        ),
+    )
+    assert theirs.ids == ours.ids
+    for one, other in zip(theirs.log_probs, ours.log_probs, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static"])
+def test_samples_and_seeds_do_not_depend_on_the_kind_of_cache(backend, kind):
+    common = {"max_new_tokens": 8, "num_return_sequences": 3, "seed": 5}
+    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
+    theirs = backend.generate(
+        TokenBatch(PROMPTS),
+        SamplingParams.from_kwargs(
+            {**common, "cache_implementation": kind}, extras=backend.extra_parameters
+        ),
+    )
+    assert theirs.ids == ours.ids
+
+
+def test_states_are_kept_for_the_samples_of_a_prompt_and_for_the_turns_of_each(
+    models_by_name, monkeypatch
+):
+    model = models_by_name("qwen3")
+    backend = TransformersBackend(model)
+    computed = []
+    original = type(backend.forward).last_logits
+
+    def counting(self, ids, *args, **kwargs):
+        computed.append(ids.numel())
+        return original(self, ids, *args, **kwargs)
+
+    monkeypatch.setattr(type(backend.forward), "last_logits", counting)
+    prompt = list(range(5, 65))
+    params = SamplingParams(max_new_tokens=4, num_return_sequences=4, seed=1, ignore_eos=True)
+    made = backend.generate(TokenBatch([prompt]), params)
+    # The prompt once, then one id for each of the four samples.
+    assert computed[0] == len(prompt)
+    assert sum(computed[1:]) <= 3 * 4
+    computed.clear()
+    turns = [prompt + ids + [70, 71] for ids in made.ids]
+    once = dataclasses.replace(params, num_return_sequences=1)
+    again = backend.generate(TokenBatch(turns), once)
+    assert computed[0] <= 4 * 4  # what is new of each, not 4 * 66
+    fresh = TransformersBackend(model, reuse_bytes=0).generate(TokenBatch(turns), once)
+    assert again.ids == fresh.ids

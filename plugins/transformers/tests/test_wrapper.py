@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from antiphon import ChatHistory, History, Text, Tokens
+from antiphon.conversations.ragged import ragged
 from antiphon.errors import InvalidParameter
 from antiphon_transformers import TransformersWrapper
 from tensordict import TensorDict
@@ -251,3 +252,47 @@ def test_a_policy_s_own_ragged_output_is_scored_in_tokens_mode(wrapper):
     sampled = out["log_probs"].get("response", as_list=True)
     for again, before in zip(scored, sampled, strict=True):
         assert torch.allclose(again, before, atol=1e-4)
+
+
+@pytest.mark.parametrize("asked", [{"as_nested_tensor": True}, {"layout": torch.jagged}])
+def test_a_ragged_distribution_says_what_a_padded_one_does(wrapper, asked):
+    out = wrapper(history(CHATS))
+    scorer = wrapper.get_new_version(generate=False)
+    td = history(out["history"].full.to_chats(), "full")
+    scored = scorer(td.clone())
+    ids = scored.get(("tokens", "full"), as_list=True)
+    key = ("masks", "all_assistant_mask")
+    found_dist = scorer.get_dist(td, mask_key=key, **asked)
+    padded = scorer.get_dist(td, mask_key=key, padding_side="right")
+    nested = torch.nested.nested_tensor(ids, layout=torch.jagged)
+    dense = scored.get(
+        ("tokens", "full"), as_padded_tensor=True, padding_side="right", padding_value=END
+    )
+    for found in (found_dist.log_prob(nested), found_dist.log_prob(ids)):
+        for row, right in zip(found.unbind(), padded.log_prob(dense), strict=True):
+            torch.testing.assert_close(row, right[: len(row)])
+    for one, other in ((found_dist.entropy(), padded.entropy()), (found_dist.mode, padded.mode)):
+        for row, right in zip(one.unbind(), other, strict=True):
+            torch.testing.assert_close(row, right[: len(row)])
+    drawn = found_dist.sample()
+    assert [len(row) for row in drawn.unbind()] == [len(row) for row in ids]
+    assert (drawn.values()[~found_dist.mask] == -100).all()
+    kept = TensorDict(batch_size=td.batch_size)
+    scorer.get_dist(td, kept, as_padded_tensor=False)
+    assert kept["logits"].is_nested
+    with pytest.raises(InvalidParameter, match="rows of"):
+        found_dist.log_prob(ids[:1])
+    with pytest.raises(InvalidParameter, match="contradict"):
+        scorer.get_dist(td, as_padded_tensor=True, as_nested_tensor=True)
+    with pytest.raises(InvalidParameter, match="flatten"):
+        scorer.get_dist(td[0], as_nested_tensor=True)
+
+
+def test_gradients_flow_through_a_ragged_distribution(models_by_name, tokenizer):
+    model = copy.deepcopy(models_by_name("qwen3")).train()
+    scorer = TransformersWrapper(model, tokenizer=tokenizer, generate=False, input_mode="tokens")
+    rows_ = [torch.tensor([5, 6, 7]), torch.tensor([8, 9])]
+    td = TensorDict(tokens=ragged(Tokens, (2,), {"full": rows_}), batch_size=(2,))
+    dist = scorer.get_dist(td, as_nested_tensor=True)
+    dist.log_prob(rows_).values().sum().backward()
+    assert model.model.embed_tokens.weight.grad.abs().sum() > 0

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import TokenBatch
-from antiphon.generation.distributions import LLMMaskedCategorical
+from antiphon.generation.distributions import LLMMaskedCategorical, RaggedCategorical
 
 if TYPE_CHECKING:
     from antiphon.generation.rows import Rows
@@ -39,34 +39,33 @@ class DistributionMethods:
         """Return the distribution over the tokens of ``full``, ``[batch, time, vocabulary]``.
 
         Args:
-            tensordict: Has the input that scoring reads, or logits under ``logits_key``.
+            tensordict: Has the input that scoring reads.
             tensordict_out: Where to write the logits too.
-            logits_key: Where logits are, or go.
+            logits_key: Where logits go.
             mask_key: A mask over ``full`` to use besides the real tokens.
-            as_padded_tensor: Rows are padded; the only layout that a distribution has.
-            as_nested_tensor: Not supported.
+            as_padded_tensor: Rows are padded; the default.
+            as_nested_tensor: Rows are ragged: a `RaggedCategorical`, whose values are jagged nested tensors.
             padding_value: What logits are padded with; 0 by default.
             padding_side: Where rows are padded, ``"left"`` or ``"right"``.
-            layout: Not supported other than strided.
+            layout: ``torch.jagged`` is as ``as_nested_tensor``.
             **kwargs: None are known.
 
         Raises:
             InvalidParameter: A layout that can't be had, or a mask that is not there.
             BackendError: The backend gives no logits.
         """
-        if as_nested_tensor or as_padded_tensor is False or layout not in (None, torch.strided):
+        if layout not in (None, torch.strided, torch.jagged):
+            raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
+        ragged = bool(as_nested_tensor) or as_padded_tensor is False or layout == torch.jagged
+        if ragged and (as_padded_tensor or layout == torch.strided):
             raise InvalidParameter(
-                "Distributions are over padded rows; leave as_nested_tensor and layout out."
+                "Rows are either padded or ragged: as_padded_tensor, as_nested_tensor and layout contradict each other."
             )
         _refuse(kwargs)
-        return self._dist(
-            tensordict,
-            tensordict_out,
-            logits_key,
-            padding_value,
-            padding_side,
-            self._keyed(mask_key),
-        )
+        mask = self._keyed(mask_key)
+        if ragged:
+            return self._ragged_dist(tensordict, tensordict_out, logits_key, mask)
+        return self._dist(tensordict, tensordict_out, logits_key, padding_value, padding_side, mask)
 
     def _get_dist_with_prompt_mask(
         self,
@@ -259,6 +258,23 @@ class DistributionMethods:
         if out is not None:
             out.set(logits_key, padded)
         return LLMMaskedCategorical(padded, counts.reshape(*rows.shape, width))
+
+    def _ragged_dist(
+        self, td: TensorDictBase, out: TensorDictBase | None, logits_key: Any, mask: Any
+    ) -> RaggedCategorical:
+        scorer = self._scorer()
+        rows = scorer.reader.read(td, "full")
+        if len(rows.shape) != 1:
+            raise InvalidParameter(
+                f"Ragged rows fill one batch dimension, and this batch has the shape {list(rows.shape)}; flatten it."
+            )
+        logits = scorer._row_logits(rows)
+        counts = [counting.to(logits[0].device).clone() for counting in mask(td, rows)]
+        for counting in counts:
+            counting[:1] = False  # nothing precedes the first token
+        if out is not None:
+            out.set(logits_key, torch.nested.as_nested_tensor(logits, layout=torch.jagged))
+        return RaggedCategorical(logits, counts)
 
     def _row_logits(self, rows: Rows) -> list[torch.Tensor]:
         """Return per row the logits ``[tokens, vocabulary]`` that are about its tokens; the first is all 0."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -143,3 +144,52 @@ class LLMMaskedCategorical(D.Distribution):
         if self.mask is not None:
             return self.mask
         return torch.ones(self.logits.shape[:-1], dtype=torch.bool, device=self.logits.device)
+
+
+class RaggedCategorical(LLMMaskedCategorical):
+    """`LLMMaskedCategorical` over rows of unequal lengths, without padding.
+
+    What it takes and gives is jagged, ``[rows, time]``: a nested tensor, or for `log_prob` also a list of rows.
+
+    Attributes:
+        logits: ``[tokens of all rows, vocabulary]``.
+        mask: ``[tokens of all rows]``.
+        lengths: Tokens of each row.
+    """
+
+    def __init__(self, rows: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> None:
+        """Take the logits ``[time, vocabulary]`` and the mask ``[time]`` of each row."""
+        self.lengths = [len(row) for row in rows]
+        super().__init__(torch.cat(list(rows)), torch.cat(list(masks)))
+
+    def log_prob(self, value: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return log-probs of tokens; 0 where masked or ignored."""
+        nested = isinstance(value, torch.Tensor) and value.is_nested
+        rows = list(value.unbind()) if nested else list(value)  # type: ignore[union-attr]
+        lengths = [len(row) for row in rows]
+        if lengths != self.lengths:
+            raise InvalidParameter(
+                f"The tokens have rows of {lengths} tokens, the distribution of {self.lengths}."
+            )
+        return self._rows(super().log_prob(torch.cat(rows)))
+
+    def entropy(self) -> torch.Tensor:
+        """Return entropies in nats; 0 where masked."""
+        return self._rows(super().entropy())
+
+    def sample(self, sample_shape: Any = None) -> torch.Tensor:
+        """Return tokens; ``ignore_index`` where masked. One sample at a time."""
+        if sample_shape:
+            raise InvalidParameter(
+                "Ragged rows are sampled once at a time; leave sample_shape out, or use padded rows."
+            )
+        return self._rows(super().sample())
+
+    @property
+    def mode(self) -> torch.Tensor:
+        """The most probable tokens; ``ignore_index`` where masked."""
+        return self._rows(super().mode)
+
+    def _rows(self, values: torch.Tensor) -> torch.Tensor:
+        parts = list(values.split(self.lengths))
+        return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
