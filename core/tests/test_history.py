@@ -465,3 +465,17 @@ def test_default_spec() -> None:
     assert spec.is_in(history)
     assert History.default_spec(shape=(2, -1)).is_in(ragged())
     assert not spec.is_in(TensorDict(batch_size=[2]))
+
+
+def test_one_message_can_be_given_any_number_of_dimensions() -> None:
+    message = History(role="assistant", content="Hi")
+    assert message.view(1, 1).to_chats() == [[{"role": "assistant", "content": "Hi"}]]
+    assert message.reshape(-1).batch_size == (1,)
+    assert message.view(1, 1, 1).batch_size == (1, 1, 1)
+    assert message.reshape(()).batch_size == ()
+    with pytest.raises(ContainerError, match="1 messages cannot have the shape"):
+        message.view(2)
+    prompt = History.from_chats([[{"role": "user", "content": "Hello"}]])
+    full = prompt.extend(message.view(1, 1), dim=-1)
+    assert full is prompt
+    assert full.role == [["user", "assistant"]]

@@ -381,6 +381,8 @@ class History(TensorClass["nocast"]):
             ContainerError: another number of messages, or conversations of unequal length asked to be equal.
         """
         size = shape_of(shape)
+        if not self.ndim:
+            return self.unsqueeze(0).reshape(size) if size else self
         rows = map_rows(self._tensordict, lambda row: row, flat=True)
         count = self.numel()
         if self.is_ragged and len(size) > 1:

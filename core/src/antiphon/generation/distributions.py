@@ -191,5 +191,5 @@ class RaggedCategorical(LLMMaskedCategorical):
         return self._rows(super().mode)
 
     def _rows(self, values: torch.Tensor) -> torch.Tensor:
-        parts = list(values.split(self.lengths))
+        parts = list(torch.split(values, self.lengths))
         return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
