@@ -158,6 +158,32 @@ def test_a_model_of_no_known_family_is_checked_by_its_own_template() -> None:
         check_model(kit_families.TOKENIZER)
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% if %}", "not valid Jinja"),
+        ("{{ raise_exception('no') }}", "refuses every conversation"),
+    ],
+)
+def test_of_a_template_that_prints_nothing_only_that_is_said(template: str, words: str) -> None:
+    report = check_model(kit_families.with_template(template).tokenizer, name="org/broken")
+    assert (report.subject, report.kind) == ("org/broken", "template")
+    told = {result.name: result.status for result in report.results}
+    assert [result.name for result in report.failed] == ["template"]
+    assert words in report.failed[0].message
+    assert told["parity"] == told["turns"] == told["parse"] == "skipped"
+    assert report.notes[0].startswith("org/broken: ")
+
+
+def test_what_can_not_be_read_is_told_and_the_rest_checked() -> None:
+    template = "{% for m in messages %}{{ m.content | length }}<|end|>{% endfor %}"
+    report = check_model(kit_families.with_template(template).tokenizer)
+    told = {result.name: result for result in report.results}
+    assert told["parse"].status == "skipped"
+    assert "declare a grammar" in told["parse"].message
+    assert told["template"].status == told["agreement"].status == "passed"
+
+
 def candid(*known: tuple[str, str], grammar: str = "NO_CALLS") -> Report:
     """Check a family that says what of it is known to fail."""
     family = replace(

@@ -49,7 +49,7 @@ def check(
             loaded = inputs.load_tokenizer(name)
         except ModelNotFound as error:
             raise ModelNotFound(f"{name!r} is no family, and {_lower(str(error))}") from error
-        report = check_model(loaded, only=chosen)
+        report = check_model(loaded, name=name, only=chosen)
     if as_json:
         click.echo(report.to_json())
     elif markdown:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from antiphon.errors import GrammarUnavailable
+
 Status = Literal["passed", "failed", "xfailed", "xpassed", "skipped"]
 
 #: What is expected of one check: reasons by case, ``""`` for all of it.
@@ -63,6 +65,8 @@ class Problems:
             yield
         except CheckSkipped:
             self.looked_at -= 1
+        except GrammarUnavailable:
+            raise  # of the template, not of this case
         except CheckFailed as error:
             self.found.append(Problem(where, str(error)))
         except Exception as error:  # plugins are foreign code: whatever they raise is their fault
@@ -155,7 +159,8 @@ class Report:
 
     Attributes:
         subject: What was checked.
-        kind: ``"family"``, ``"backend"`` or ``"environment"``.
+        kind: ``"family"``, ``"template"`` (of a model of no known family), ``"backend"`` or
+            ``"environment"``.
         versions: Versions of what took part, by name.
         results: One entry per check, in order.
         notes: What else is to be said, one sentence each.
@@ -183,10 +188,17 @@ class Report:
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines = [f"{self.kind} {self.subject} ({versions})"]
         width = max((len(result.name) for result in self.results), default=0)
+        why = [result.message for result in self.results if result.status == "skipped"]
+        common = {reason for reason in why if why.count(reason) > _SHOWN}
         for result in self.results:
+            if result.status == "skipped" and result.message in common:
+                continue  # told once, below
             lines.append(f"  {result.name:{width}}  {_MARKS[result.status]}{_reason(result)}")
             if result.status == "failed":
                 lines += [f"      {line}" for line in result.message.splitlines()]
+        for reason in sorted(common):
+            names = ", ".join(r.name for r in self.results if r.message == reason)
+            lines.append(f"  skipped, since {reason}: {names}")
         counts = {_MARKS[status]: self._count(status) for status in _MARKS}
         told = [
             f"{count} {mark}" for mark, count in counts.items() if count or mark in ("ok", "FAILED")
@@ -266,7 +278,8 @@ def run_check(
     failed: CheckFailed | None = None
     try:
         check(subject)
-    except CheckSkipped as error:
+    except (CheckSkipped, GrammarUnavailable) as error:
+        # Nobody declared the grammar, and the template shows none: then nothing is to be read.
         return CheckResult(name, "skipped", str(error), time.perf_counter() - began)
     except CheckFailed as error:
         failed = error

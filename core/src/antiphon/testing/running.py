@@ -9,7 +9,7 @@ from typing import Any
 
 from antiphon.errors import AntiphonError
 from antiphon.families import ModelFamily, load_object
-from antiphon.testing.results import Report, expected_of, run_check
+from antiphon.testing.results import CheckResult, Report, expected_of, run_check
 
 Check = Callable[[Any], None]
 
@@ -26,6 +26,9 @@ FAMILY_CHECKS: Mapping[str, str] = {
     **_named("family_reading", "parse render_again responses streams"),
     **_named("family_detection", "own_names foreign_names"),
 }
+
+# What is asked of a plugin's descriptor, whatever its template is like.
+_OF_DESCRIPTORS = ("descriptor", "pickling", "own_names", "foreign_names")
 
 #: The checks of a backend; each takes a `BackendSubject`.
 BACKEND_CHECKS: Mapping[str, str] = _named(
@@ -73,10 +76,17 @@ def check_family(
     return _family_report(subject, only)
 
 
-def check_model(tokenizer: Any, *, only: Iterable[str] | None = None) -> Report:
+def check_model(
+    tokenizer: Any, *, name: str | None = None, only: Iterable[str] | None = None
+) -> Report:
     """Run the checks on the dialect that a tokenizer's models speak.
 
     Where none is known, on its own template with the grammar that this shows.
+
+    Args:
+        tokenizer: The tokenizer.
+        name: What to call the model in the report; the tokenizer's own name by default.
+        only: Names of the checks to run; all by default.
 
     Raises:
         FamilyAmbiguous: Several dialects hold equally well.
@@ -87,7 +97,8 @@ def check_model(tokenizer: Any, *, only: Iterable[str] | None = None) -> Report:
     from antiphon.testing.subject import FamilySubject
 
     detection = detect_family(tokenizer)
-    note = detection.explain().splitlines()[0]
+    called = name or detection.subject
+    note = detection.explain().splitlines()[0].replace(detection.subject, called, 1)
     if detection.family is not None:
         report = _family_report(FamilySubject(detection.family, tokenizer), only)
         return replace(report, notes=(note, *report.notes))
@@ -96,8 +107,7 @@ def check_model(tokenizer: Any, *, only: Iterable[str] | None = None) -> Report:
         template = template.get("default")
     if not isinstance(template, str):
         raise FamilyNotFound(
-            f"{detection.subject} belongs to no known family and has no template to look at; name a"
-            " family."
+            f"{called} belongs to no known family and has no template to look at; name a family."
         )
     end = getattr(tokenizer, "eos_token", None)
     family = ModelFamily(
@@ -107,8 +117,10 @@ def check_model(tokenizer: Any, *, only: Iterable[str] | None = None) -> Report:
         source=template,
         end_tokens=_ends(template, tokenizer, end),
     )
+    if only is None:  # there is no descriptor but the one made here
+        only = [name for name in FAMILY_CHECKS if name not in _OF_DESCRIPTORS]
     report = _family_report(FamilySubject(family, tokenizer), only)
-    return replace(report, notes=(note, *report.notes))
+    return replace(report, subject=called, kind="template", notes=(note, *report.notes))
 
 
 def _ends(template: str, tokenizer: Any, end: Any) -> tuple[str, ...]:
@@ -126,13 +138,15 @@ def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
     from antiphon.testing.capabilities import observe
 
     family: ModelFamily = subject.family
-    results = _run(FAMILY_CHECKS, subject, only, dict(family.known_failures))
+    known = dict(family.known_failures)
+    results = _run(FAMILY_CHECKS, subject, only, known, subject.unusable)
     facts: dict[str, Any] = {"grammar": "declared" if family.grammar else "inferred"}
     try:
-        facts["capabilities"] = asdict(observe(subject))
+        if subject.unusable is None:
+            facts["capabilities"] = asdict(observe(subject))
     except Exception as error:  # the checks have said what is wrong with the template
         facts["capabilities"] = f"unknown: {type(error).__name__}: {error}"
-    if not family.grammar:
+    if not family.grammar and subject.unusable is None:
         try:
             facts["inferred"] = _told(subject.grammar)
         except AntiphonError as error:
@@ -171,6 +185,7 @@ def _run(
     subject: Any,
     only: Iterable[str] | None,
     known: Mapping[str, str] | None = None,
+    unusable: str | None = None,
 ) -> tuple[Any, ...]:
     wanted = tuple(checks) if only is None else tuple(only)
     unknown = sorted(set(wanted) - set(checks))
@@ -181,7 +196,9 @@ def _run(
             f"There is no check named {unknown[0]!r}; there are {', '.join(checks)}."
         )
     return tuple(
-        run_check(
+        CheckResult(name, "skipped", unusable)
+        if unusable and name not in ("template", *_OF_DESCRIPTORS)
+        else run_check(
             name, load_check(checks[name]), subject, expected_of(name, known or {}, subject.name)
         )
         for name in wanted

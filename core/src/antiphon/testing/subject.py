@@ -11,6 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from antiphon.engine.environment import compile_template
 from antiphon.engine.rendering import Rendering, render
 from antiphon.errors import RenderError
 from antiphon.families import ModelFamily
@@ -75,6 +76,17 @@ class FamilySubject:
             return infer_grammar(self.template, tokenizer=given, name=self.family.name)
         own = special_tokens_for(self.family)
         return infer_grammar(self.template, name=self.family.name, **own)
+
+    @functools.cached_property
+    def unusable(self) -> str | None:
+        """Why the template prints nothing at all, None where it prints something."""
+        try:
+            compile_template(self.template)
+        except Exception as error:  # what is wrong is for the check of the template to say
+            return f"the template can't be used: {type(error).__name__}"
+        if all(self.rendering(case) is None for case in self.cases):
+            return "the template refuses every conversation"
+        return None
 
     @functools.cached_property
     def tokenizer(self) -> Any:
