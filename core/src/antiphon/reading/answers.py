@@ -152,13 +152,13 @@ class AnswerReader:
         compiled = self.compiled
         if reasoning is not None and not reasoning.separate and not has_thought:
             kept, body = self._kept_reasoning(body)
-        machine = Machine(compiled, after_thought=has_thought)
+        machine = Machine(compiled, after_thought=has_thought, shows=False)
         machine.close(body)
         if machine.reasoning and reasoning is not None and reasoning.trimmed:
             thought = "".join(machine.reasoning)
             if thought != thought.strip(WHITE):
                 kept, rest = self._kept_reasoning(body)
-                machine = Machine(compiled, after_thought=True)
+                machine = Machine(compiled, after_thought=True, shows=False)
                 machine.close(rest)
         is_open = any(call.status == "incomplete" for call in machine.calls)
         message = conversation_message(machine, grammar, kept)

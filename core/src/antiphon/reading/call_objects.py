@@ -26,7 +26,7 @@ from antiphon.reading.scan import (
     Nested,
     decode_json,
     decode_json_at,
-    json_members,
+    json_member,
     skip_white,
 )
 
@@ -51,8 +51,7 @@ def read_json(
     read = decode_json_at(text, start) if nested is None and final else None
     if read is not None:
         value, end = read
-        if _SYMBOL.search(text, start, end):
-            value = decode_json(call.plain(text[start:end]))
+        value = _plain_value(call, text[start:end], value)
     else:
         if nested is None:
             nested = progress.nested = Nested(start)
@@ -67,6 +66,13 @@ def read_json(
     if not calls:
         raise Invalid("the list of calls is empty")
     return closed(call, text, end, final, calls)
+
+
+def _plain_value(call: CompiledCall, text: str, value: Any) -> Any:
+    """Return the value of JSON text with control characters written out; `value` if it has none."""
+    if text.isascii() or not _SYMBOL.search(text):
+        return value
+    return decode_json(call.plain(text))
 
 
 def _item_places(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -96,41 +102,40 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
     for key in form.wrapper_keys:
         if isinstance(item.get(key), dict) and not isinstance(item.get(form.name_keys[0]), str):
             inner = item[key]
-            start, end = json_members(text, start, end).get(key, (start, start))
-    name = next((inner[key] for key in form.name_keys if isinstance(inner.get(key), str)), None)
+            is_last = next(reversed(item)) == key
+            start, end = json_member(text, start, end, key, is_last) or (start, start)
+    name = _first_text(form.name_keys, inner)
     if not name:
         raise Invalid("the call has no name")
-    held = next((key for key in argument_keys(call) if key in inner), None)
+    held = next(filter(inner.__contains__, call.argument_keys), None)
     if held is None:
         # Without arguments: a tool that takes none; other keys would be lost. Without a marker it
         # may be anything that has a name.
         known = {*form.name_keys, *form.id_keys, *form.wrapper_keys, "type"}
         if form.bare or not set(inner) <= known:
             raise Invalid("the call has no arguments")
-        return Call(name=name, arguments={}, id=_id(form.id_keys, inner, item), form=call)
+        return Call(name=name, arguments={}, id=_first_text(form.id_keys, inner, item), form=call)
     arguments = inner[held]
     if not isinstance(arguments, (dict, str)):
         raise Invalid("the arguments are not an object")
-    span = json_members(text, start, end).get(held) if end > start else None
+    is_last = next(reversed(inner)) == held
+    span = json_member(text, start, end, held, is_last) if end > start else None
     return Call(
         name=name,
         arguments=arguments,
         text=call.plain(text[span[0] : span[1]]) if span else None,
-        id=_id(form.id_keys, inner, item),
+        id=_first_text(form.id_keys, inner, item),
         form=call,
     )
 
 
-def argument_keys(call: CompiledCall) -> tuple[str, ...]:
-    """Return the keys under which arguments stand: the format's, then those that models write."""
-    return tuple(dict.fromkeys((*call.form.argument_keys, "arguments", "parameters")))
-
-
-def _id(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
+def _first_text(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
+    """Return the first text that stands under one of some keys."""
     for item in objects:
         for key in keys:
-            if isinstance(item.get(key), str):
-                return str(item[key])
+            value = item.get(key)
+            if isinstance(value, str):
+                return value
     return None
 
 
@@ -146,7 +151,7 @@ def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -
         key = _KEY.match(text, pos)
         if key is None or key.end() >= len(text):
             break
-        if key.group(1) in argument_keys(call):
+        if key.group(1) in call.argument_keys:
             if progress.name is not None and text[key.end()] in "{[":
                 progress.arguments = progress.shown = key.end()
                 progress.value = Nested(key.end())
@@ -244,8 +249,7 @@ def read_named(
         quick = decode_json_at(text, at) if nested is None and final else None
         if quick is not None:
             value, end = quick
-            if _SYMBOL.search(text, at, end):
-                value = decode_json(call.plain(text[at:end]))
+            value = _plain_value(call, text[at:end], value)
         else:
             if nested is None:
                 nested = progress.nested = Nested(at)

@@ -72,6 +72,8 @@ class CompiledCall(NamedTuple):
         lead: White space before the calls that is the format's.
         stops: What may follow a call, or ends a malformed one: closers, openers, end tokens.
         stop: `stops` as an expression.
+        argument_keys: Under which arguments may stand: the format's keys, then those that models
+            write.
         boundary: The call's whole closer where the closer of its last argument was left out.
         plain: Writes control characters out.
     """
@@ -88,6 +90,7 @@ class CompiledCall(NamedTuple):
     triggers: tuple[str, ...]
     lead: str
     ends: tuple[str, ...]
+    argument_keys: tuple[str, ...]
     stops: tuple[str, ...]
     stop: re.Pattern[str] | None
     boundary: re.Pattern[str] | None
@@ -144,6 +147,7 @@ def _compile_call(
         triggers=tuple(triggers),
         lead=form.lead or first.lead,
         ends=ends,
+        argument_keys=tuple(dict.fromkeys((*form.argument_keys, "arguments", "parameters"))),
         stops=tuple(filter(None, stops)),
         stop=re.compile(alternation(stops)) if any(stops) else None,
         boundary=_boundary(closer, param, [*triggers, *end_tokens]),
@@ -211,6 +215,8 @@ class Compiled:
         """Return text with control characters written out."""
         if not self.symbols or text.isascii():
             return text
+        if len(text) == 1:
+            return self.symbols.get(text, text)
         return _SYMBOL.sub(self._written, text)
 
     def _written(self, found: re.Match[str]) -> str:

@@ -67,6 +67,7 @@ class TokenTable:
             if _is_marker(token) and token in texts
         }
         self._symbol: dict[int, str] = {}
+        self._text_of = {index: token for token, index in added.items()}
         symbols: dict[str, str] = {}
         self._by_text: dict[str, str] = {}
         for number, (token, index) in enumerate(sorted(added.items())[:_SYMBOLS]):
@@ -74,12 +75,13 @@ class TokenTable:
             self._symbol[index] = symbol
             symbols[symbol] = token
             self._by_text[token] = symbol
-        expression = re.compile(alternation(self._by_text)) if self._by_text else None
+        self._spelled = re.compile(f"({alternation(self._by_text)})") if self._by_text else None
+        spelled, by_text = self._spelled, self._by_text
 
         def convert(text: str) -> str:
-            if expression is None or not text:
+            if spelled is None or not text:
                 return text
-            return expression.sub(lambda match: self._by_text[match.group()], text)
+            return spelled.sub(lambda match: by_text[match.group()], text)
 
         self.compiled = Compiled(grammar, convert, symbols)
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -87,11 +89,23 @@ class TokenTable:
         self._short: BoundedCache[tuple[int, ...], str] = BoundedCache(1024)
         self._anchor: tuple[list[int], int] | None = None
         self._anchor = self._find_anchor()
+        self._is_whole = self._anchor is None and self._decodes_whole()
 
     def text(self, ids: Iterable[int]) -> str:
         """Return ids as text with control characters."""
         symbol = self._symbol
         given = ids if isinstance(ids, list) else list(ids)
+        controls = list(filter(symbol.__contains__, given))
+        if not controls:
+            return self.decode(given) if given else ""
+        if self._is_whole:
+            text = self._plain(given)
+            assert self._spelled is not None  # there are control tokens
+            pieces = self._spelled.split(text)
+            if pieces[1::2] == [self._text_of[index] for index in controls]:
+                # Every marker in the text is a control token: nobody has typed one.
+                pieces[1::2] = [symbol[index] for index in controls]
+                return "".join(pieces)
         parts: list[str] = []
         start = 0
         for place in [place for place, index in enumerate(given) if index in symbol]:
@@ -140,6 +154,26 @@ class TokenTable:
         except (OverflowError, TypeError, ValueError, IndexError, KeyError):
             return _REPLACEMENT
         return text
+
+    def _decodes_whole(self) -> bool:
+        """Whether control tokens stand in the text of all ids as what they are: nothing is put
+        between or taken away beside them, and none can begin inside another.
+        """
+        texts = list(self._by_text)
+        for one in texts:
+            for two in texts:
+                if any(one.endswith(two[:size]) for size in range(1, min(len(one), len(two)))):
+                    return False
+        try:
+            encoded = self._tokenizer.encode(" a b", add_special_tokens=False)
+        except (TypeError, ValueError, AttributeError):
+            return False
+        ids = list(getattr(encoded, "ids", encoded))
+        words = self._plain(ids)
+        return all(
+            self._plain([*ids, index, *ids, index]) == f"{words}{token}" * 2
+            for index, token in self._text_of.items()
+        )
 
     def _find_anchor(self) -> tuple[list[int], int] | None:
         """Find out whether a piece of ids loses its first space when decoded alone.

@@ -7,6 +7,8 @@ streams, whole conversations) drives it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from antiphon.reading.bare import may_begin
 from antiphon.reading.calls import step
 from antiphon.reading.compiled import Compiled
@@ -23,6 +25,7 @@ class Machine(CallStates):
         inside: Whether the turn begins inside the reasoning.
         after_thought: Whether the reasoning is over before the turn begins.
         tools: The parameter schema of each tool, where the tools are known.
+        shows: Whether what is read makes events.
 
     Attributes:
         reasoning: Parts of the reasoning.
@@ -41,8 +44,9 @@ class Machine(CallStates):
         inside: bool = False,
         after_thought: bool = False,
         tools: Tools = None,
+        shows: bool = True,
     ) -> None:
-        super().__init__(compiled, tools)
+        super().__init__(compiled, tools, shows)
         self._trial: tuple[Machine, int] | None = None
         self._tail = ""
         self._bare_allowed = bool(compiled.bare)
@@ -106,23 +110,13 @@ class Machine(CallStates):
         self.reasoning.clear()
         self.content.clear()
         self.calls.clear()
-        self.pieces.clear()
+        self._pieces.clear()
         self._events.clear()
 
     # The states
 
     def _run(self, final: bool) -> None:
-        states = {
-            "start": self._start,
-            "reasoning": self._reasoning,
-            "tail": self._skip_tail,
-            "content": self._content,
-            "bare": self._bare,
-            "call": self._call,
-            "broken": self._broken_call,
-            "between": self._between,
-        }
-        while self._state != "done" and states[self._state](final):
+        while self._state != "done" and _STATES[self._state](self, final):
             pass
         if final and self._state != "done":
             self._drop_gap()
@@ -183,15 +177,18 @@ class Machine(CallStates):
 
     def _skip(self, final: bool) -> bool:
         """Skip the white space that the last marker has at its end; False while more may come."""
-        while self._tail:
-            if self._pos >= len(self._text):
-                return final
-            if self._text[self._pos] != self._tail[0]:
-                self._tail = ""
-                break
-            self._piece("format", self._tail[0])
-            self._pos += 1
+        if not self._tail:
+            return True
+        text, start = self._text, self._pos
+        pos, size = start, len(text)
+        while self._tail and pos < size and text[pos] == self._tail[0]:
+            pos += 1
             self._tail = self._tail[1:]
+        self._piece("format", text[start:pos])
+        self._pos = pos
+        if self._tail and pos >= size:
+            return final
+        self._tail = ""
         return True
 
     def _skip_tail(self, final: bool) -> bool:
@@ -216,14 +213,15 @@ class Machine(CallStates):
             self._say("reasoning", text[pos:end])
             self._pos = end
             return False
-        end = found.start()
-        if found.group() in compiled.stops:
+        end, mark = found.start(), found.group()
+        if mark in compiled.stops:
             self._say("reasoning", text[pos:end])
             self._pos = end
             self._finish(found.end())
             return False
         lead = compiled.think_close.lead
-        if found.group() in compiled.triggers and found.group() != compiled.think_close.core:
+        is_call = mark in compiled.triggers and mark != compiled.think_close.core
+        if is_call:
             if not self._trial_call(end, final):
                 return False
             if self._trial is None:
@@ -232,7 +230,7 @@ class Machine(CallStates):
                 self._pos = found.end()
                 return True
             self._trial = None
-            lead = compiled.triggers[found.group()][0].lead
+            lead = compiled.triggers[mark][0].lead
         lead_start = end
         for char in reversed(lead):
             if lead_start > pos and text[lead_start - 1] == char:
@@ -240,7 +238,7 @@ class Machine(CallStates):
             else:
                 break
         close_end: int | None = found.end()
-        if found.group() == compiled.think_close.core:
+        if mark == compiled.think_close.core:
             for part in compiled.think_close.parts[1:]:
                 assert close_end is not None
                 close_end = step(text, close_end, part, final)
@@ -250,7 +248,7 @@ class Machine(CallStates):
                     close_end = found.end()
                     break
         self._say("reasoning", text[pos:lead_start])
-        if found.group() in compiled.triggers and found.group() != compiled.think_close.core:
+        if is_call:
             self._piece("format", text[lead_start:end])
             self._pos = end
             self._tail, self._state = "", "content"
@@ -259,7 +257,7 @@ class Machine(CallStates):
         self._piece("format", text[lead_start:close_end])
         self._pos = close_end
         self._tail = compiled.think_close.tail
-        self._state = "start" if found.group() in compiled.continued else "after_think"
+        self._state = "start" if mark in compiled.continued else "after_think"
         if self._state == "after_think":
             self._state = "tail" if not compiled.content_open.parts else "start"
         return True
@@ -274,7 +272,7 @@ class Machine(CallStates):
         if self._trial is None:
             # The text before `start` is dropped from now on, so that positions stay.
             self._say("reasoning", "")
-            self._trial = Machine(self._compiled, tools=self._tools), 0
+            self._trial = Machine(self._compiled, tools=self._tools, shows=False), 0
             self._trial[0]._state = "content"
         machine, fed = self._trial
         more = text[start + fed :]
@@ -347,3 +345,17 @@ class Machine(CallStates):
         """Whether a longer marker that begins with this one may still be on its way."""
         rest = self._text[start:]
         return len(rest) < self._compiled.longest + 1 and rest in self._compiled.prefixes
+
+
+_STATES: dict[str, Callable[[Machine, bool], bool]] = {
+    "start": Machine._start,
+    "reasoning": Machine._reasoning,
+    "tail": Machine._skip_tail,
+    "content": Machine._content,
+    "bare": Machine._bare,
+    "call": Machine._call,
+    "broken": Machine._broken_call,
+    "between": Machine._between,
+}
+"""Each reads on from the current position: True says that it got somewhere, False that it needs more
+text."""

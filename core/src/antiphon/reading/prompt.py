@@ -12,26 +12,29 @@ _TAIL = 100_000
 """Characters at the end of a prompt that are looked at; an answer that goes on is no longer."""
 
 
-def begin(compiled: Compiled, prompt: str | None, tools: Tools = None) -> Machine:
+def begin(
+    compiled: Compiled, prompt: str | None, tools: Tools = None, *, shows: bool = True
+) -> Machine:
     """Return a machine that stands where the completion begins.
 
     Args:
         compiled: The grammar.
         prompt: The prompt, in the form that `compiled` reads; None where it is not known.
         tools: The parameter schema of each tool, where the tools are known.
+        shows: Whether what is read makes events.
     """
     reasoning = compiled.grammar.reasoning
     if prompt is None:
-        return Machine(
-            compiled, inside=reasoning is not None and reasoning.opened == "always", tools=tools
-        )
-    machine = Machine(compiled, tools=tools)
+        inside = reasoning is not None and reasoning.opened == "always"
+        return Machine(compiled, inside=inside, tools=tools, shows=shows)
+    machine = Machine(compiled, tools=tools, shows=shows)
     began = answer_begun(compiled, prompt[-_TAIL:])
     if began:
         machine.feed(began)
         if machine.ended_by is not None:
-            # That answer has ended: the prompt is behind a later question, whose header has no text of its own.
-            return Machine(compiled, tools=tools)
+            # That answer has ended: the prompt is behind a later question, whose header has no
+            # text of its own.
+            return Machine(compiled, tools=tools, shows=shows)
         machine.forget()
     return machine
 

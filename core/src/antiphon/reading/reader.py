@@ -124,9 +124,8 @@ def parse_response(
         GrammarUnavailable: The dialect can't be read.
         ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
-    return read_response(
-        text_or_ids, prompt=prompt, tokenizer=tokenizer, family=family, tools=tools
-    ).message
+    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools)
+    return message_of(machine, known)
 
 
 def read_response(
@@ -138,16 +137,28 @@ def read_response(
     tools: Iterable[Any] | None = None,
 ) -> Reading:
     """Read as `parse_response` does, and keep what each part of the text was; see `Reading`."""
+    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools)
+    return finish(machine, known)
+
+
+def _read(
+    text_or_ids: TextOrIds,
+    prompt: TextOrIds | None,
+    tokenizer: Any,
+    family: str | ModelFamily | Grammar | None,
+    tools: Iterable[Any] | None,
+) -> tuple[Machine, dict[str, Any] | None]:
+    """Read one completion; returns the machine that did, and the tools by name."""
     grammar = resolve_grammar(tokenizer, family)
     compiled, text = _prepare(grammar, text_or_ids, tokenizer)
     known = index_tools(tools)
     before = None if prompt is None else prepared(compiled, prompt, tokenizer)
-    machine = begin(compiled, before, known)
+    machine = begin(compiled, before, known, shows=False)
     if compiled.is_exact and compiled.stop is not None:
         feed_exact(machine, compiled, text)
     else:
         machine.close(text)
-    return finish(machine, known)
+    return machine, known
 
 
 def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
@@ -161,20 +172,24 @@ def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
     machine.end(found.group(), text[found.end() :])
 
 
-def finish(machine: Machine, tools: dict[str, Any] | None) -> Reading:
-    """Make the result of a machine that was closed."""
+def message_of(machine: Machine, tools: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the message of a machine that was closed."""
     calls = []
     for call in machine.calls:
         settle(call, tools)
         calls.append(call_dict(call))
-    message = {
+    return {
         "role": "assistant",
         "content": "".join(machine.content) or None,
         "reasoning_content": "".join(machine.reasoning) or None,
         "tool_calls": calls or None,
         "is_complete": machine.ended_by is not None,
     }
-    return Reading(message, machine.pieces, machine.ended_by)
+
+
+def finish(machine: Machine, tools: dict[str, Any] | None) -> Reading:
+    """Make the result of a machine that was closed."""
+    return Reading(message_of(machine, tools), machine.pieces, machine.ended_by)
 
 
 def _prepare(grammar: Grammar, text_or_ids: TextOrIds, tokenizer: Any) -> tuple[Compiled, str]:

@@ -108,26 +108,39 @@ def decode_json_at(text: str, pos: int) -> tuple[Any, int] | None:
         return None
 
 
-def json_members(text: str, pos: int, end: int) -> dict[str, tuple[int, int]]:
-    """Return where the values of an object's keys stand in text that is known to be valid JSON.
+def json_member(text: str, pos: int, end: int, key: str, is_last: bool) -> tuple[int, int] | None:
+    """Return where the value of an object's key stands in text that is known to be valid JSON.
 
     Args:
         text: The text.
         pos: The position of the opening brace.
         end: One past the closing brace.
+        key: The key; where it stands there more than once, the last one counts.
+        is_last: The object's keys end with it: its value need not be read again to be found.
     """
-    members: dict[str, tuple[int, int]] = {}
+    found: tuple[int, int] | None = None
     at = skip_white(text, pos + 1)
     while at < end and text[at] == '"':
-        key = decode_json_at(text, at)
-        if key is None:
+        name = decode_json_at(text, at)
+        if name is None:
             break
-        at = skip_white(text, skip_white(text, key[1]) + 1)
+        at = skip_white(text, skip_white(text, name[1]) + 1)
+        if is_last and name[0] == key and _stands_once(text, at, end, key):
+            stop = end - 1
+            while text[stop - 1] in WHITE:
+                stop -= 1
+            return at, stop
         value = decode_json_at(text, at)
         if value is None:
             break
-        members[key[0]] = (at, value[1])
+        if name[0] == key:
+            found = at, value[1]
         at = skip_white(text, value[1])
         if at < end and text[at] == ",":
             at = skip_white(text, at + 1)
-    return members
+    return found
+
+
+def _stands_once(text: str, pos: int, end: int, key: str) -> bool:
+    """Whether a key certainly does not stand in a part of a text, however it is spelled."""
+    return text.find(f'"{key}"', pos, end) < 0 and text.find("\\u", pos, end) < 0

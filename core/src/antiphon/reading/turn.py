@@ -16,18 +16,19 @@ class Turn:
     Args:
         compiled: The grammar.
         tools: The parameter schema of each tool, where the tools are known.
+        shows: Whether what is read makes events.
 
     Attributes:
         reasoning: Parts of the reasoning.
         content: Parts of the content.
         calls: The calls.
-        pieces: What each part of the text was.
         ended_by: The end token that ended the turn; None while there is none.
     """
 
-    def __init__(self, compiled: Compiled, tools: Tools = None) -> None:
+    def __init__(self, compiled: Compiled, tools: Tools = None, shows: bool = True) -> None:
         self._compiled = compiled
         self._tools = tools
+        self._shows = shows
         self._text = ""
         self._pos = 0
         self._state = "start"
@@ -36,11 +37,16 @@ class Turn:
         self._borrowed = 0
         """How many characters, of those that no piece holds yet, are the prompt's."""
         self._events: list[Event] = []
+        self._pieces: list[tuple[PieceKind, str]] = []
         self.reasoning: list[str] = []
         self.content: list[str] = []
         self.calls: list[Call] = []
-        self.pieces: list[Piece] = []
         self.ended_by: str | None = None
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What each part of the text was."""
+        return [Piece(kind, text) for kind, text in self._pieces]
 
     def _taken(self) -> list[Event]:
         """Return the events since the last time."""
@@ -54,20 +60,27 @@ class Turn:
         return text[size:]
 
     def _piece(self, kind: PieceKind, text: str) -> None:
-        text = self._compiled.plain(text)
+        if self._compiled.symbols:
+            text = self._compiled.plain(text)
+        self._keep(kind, text)
+
+    def _keep(self, kind: PieceKind, text: str) -> None:
+        """Keep plain text as a piece."""
         if self._borrowed:
             text = self._own(text)
         if text:
-            self.pieces.append(Piece(kind, text))
+            self._pieces.append((kind, text))
 
     def _say(self, kind: Literal["reasoning", "content"], text: str) -> None:
-        text = self._compiled.plain(text)
+        if self._compiled.symbols:
+            text = self._compiled.plain(text)
         if self._borrowed:
             text = self._own(text)
         if text:
             (self.reasoning if kind == "reasoning" else self.content).append(text)
-            self.pieces.append(Piece(kind, text))
-            self._events.append(Event(kind, text))
+            self._pieces.append((kind, text))
+            if self._shows:
+                self._events.append(Event(kind, text))
 
     def _say_content(self, text: str) -> None:
         """Content; white space after a call counts only if more than white space follows."""
@@ -87,9 +100,13 @@ class Turn:
 
     def _add(self, call: Call, *, shown: bool = False, progress: Progress | None = None) -> None:
         """Keep a call and show what has not been shown of it."""
-        plain = self._compiled.plain
         index = len(self.calls)
+        self.calls.append(call)
+        self._after_call = True
+        if not self._shows:
+            return
         if call.status == "ok":
+            plain = self._compiled.plain
             if not shown:
                 self._events.append(Event("call", call.name or "", index))
             whole = arguments_text(call)
@@ -98,8 +115,6 @@ class Turn:
                 rest = plain(whole)[progress.emitted :]
             if rest:
                 self._events.append(Event("arguments", plain(rest), index))
-        self.calls.append(call)
-        self._after_call = True
         self._events.append(Event("call_end", "", index, call))
 
     def _finish(self, end: int) -> None:
@@ -109,6 +124,7 @@ class Turn:
         self.ended_by = self._compiled.plain(text[self._pos : end])
         self._piece("end", text[self._pos : end])
         self._piece("after", text[end:])
-        self._events.append(Event("end", self.ended_by))
+        if self._shows:
+            self._events.append(Event("end", self.ended_by))
         self._pos = len(text)
         self._state = "done"

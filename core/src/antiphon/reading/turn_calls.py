@@ -39,8 +39,8 @@ class CallStates(Turn):
     more text.
     """
 
-    def __init__(self, compiled: Compiled, tools: Tools = None) -> None:
-        super().__init__(compiled, tools)
+    def __init__(self, compiled: Compiled, tools: Tools = None, shows: bool = True) -> None:
+        super().__init__(compiled, tools, shows)
         self._open: _Open | None = None
         self._broken: tuple[int, CompiledCall, str | None, str] | None = None
         self._in_block: CompiledCall | None = None
@@ -70,7 +70,8 @@ class CallStates(Turn):
                         self._take(opened, found)
                         return True
                 if not final:
-                    self._show(opened)
+                    if self._shows:
+                        self._show(opened)
                     return False
                 self._cut_off(opened)
                 return self._state != "call"
@@ -123,7 +124,7 @@ class CallStates(Turn):
         for number, call in enumerate(found.calls):
             call.raw = raw
             self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
-        self._piece("call", text[opened.start : found.end])
+        self._keep("call", raw)
         self._in_block = found.calls[-1].form
         self._state = "between"
 
@@ -155,7 +156,7 @@ class CallStates(Turn):
         self._in_block = opened.forms[0]
         self._open = None
         self._add(Call(name=name, status="incomplete", problem="the call is cut off", raw=raw))
-        self._piece("call", text[opened.start : end])
+        self._keep("call", raw)
         self._pos = end
         self._state = "between"
         if found:
@@ -178,7 +179,7 @@ class CallStates(Turn):
         raw = self._compiled.plain(text[start:end])
         name = name_of(form, name, raw)
         self._add(Call(name=name, status="malformed", problem=problem, raw=raw, form=form))
-        self._piece("call", text[start:end])
+        self._keep("call", raw)
         self._pos = end
         self._in_block = form
         self._state = "between"
