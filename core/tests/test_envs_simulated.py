@@ -259,6 +259,10 @@ def test_what_can_not_be() -> None:
     silent[0].set_non_tensor("query", [{"role": "system", "content": "s"}])
     with pytest.raises(EnvError, match="use opens=True"):
         env.reset(silent)
+    inside = ChatEnv().append_transform(SimulatedUser(talk(lambda chat: "u"), ChatEnv()))
+    inside = inside.append_transform(ToolTransform([multiply]))
+    with pytest.raises(EnvError, match="ToolTransform stands outside of SimulatedUser"):
+        inside.reset(TensorDict({"query": ["q"]}, batch_size=1))
     strict = byte_tokenizer(STRICT)
     tokens = ChatEnv(input_mode="tokens", tokenizer=strict)
     own = Scripted(strict, lambda prompt, step: "u")

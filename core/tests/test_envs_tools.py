@@ -21,9 +21,11 @@ from antiphon.envs import (
     EnvBase,
     FunctionTask,
     Reply,
+    ReplyTransform,
     Tool,
     ToolBox,
     ToolTransform,
+    TransformedEnv,
     WordProblems,
 )
 from antiphon.envs.tool_schemas import function_schema, type_schema
@@ -469,6 +471,30 @@ def test_results_stand_in_the_models_own_form_and_are_data(
         return found
 
     assert controls(CONTROL) == controls("")
+
+
+def test_two_that_answer_the_same_row_are_both_heard() -> None:
+    class Shouting(ReplyTransform):
+        def replies(self, messages: Any) -> Any:
+            return [[{"role": "tool", "content": m["content"].upper()}] for m in messages]
+
+    task = WordProblems(max_turns=5)
+    env = ChatEnv(task=task, batch_size=2).append_transform(ToolTransform([weather]))
+    env = env.append_transform(Shouting())
+    root = env.reset(TensorDict({"question": ["a", "b"], "answer": ["#### 1"] * 2}, batch_size=2))
+    both = {**called("weather", {"city": "Bern"}), "content": "look"}
+    step = env.step(answer(root, both, {"role": "assistant", "content": "only"}))
+    chats = [row.to_chats() for row in step["next", "history"].prompt.unbind(0)]
+    assert [m["content"] for m in chats[0][-2:]] == ['{"city": "Bern", "days": 1}', "LOOK"]
+    assert [m["content"] for m in chats[1][-2:]] == ["only", "ONLY"]
+
+
+def test_one_transform_has_all_tools() -> None:
+    env = ChatEnv().append_transform(ToolTransform([weather]))
+    with pytest.raises(EnvError, match="give all tools to one"):
+        env.append_transform(ToolTransform([failing]))
+    again = TransformedEnv(env, AddThinkingPrompt(lambda row: False))
+    assert [type(part) for part in again.transform] == [ToolTransform, AddThinkingPrompt]
 
 
 def test_tools_need_a_conversation() -> None:

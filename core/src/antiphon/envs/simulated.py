@@ -18,6 +18,7 @@ from antiphon.envs.base import Policy, acted
 from antiphon.envs.chat import ChatEnv
 from antiphon.envs.chat_modes import row_values
 from antiphon.envs.tasks import Message, message_text
+from antiphon.envs.tools import ReplyTransform
 from antiphon.envs.transformed import Transform, TransformedEnv
 from antiphon.errors import EnvError
 
@@ -87,6 +88,17 @@ class SimulatedUser(Transform):
             )
         super().set_container(container)
 
+    def _check_outermost(self) -> None:
+        assert self.container is not None
+        parts = self.container.transform.transforms
+        own = next(place for place, part in enumerate(parts) if part is self)
+        for part in parts[own:]:
+            if isinstance(part, ReplyTransform):
+                raise EnvError(
+                    f"{type(part).__name__} stands outside of SimulatedUser, which would answer in its "
+                    "place; append SimulatedUser after it."
+                )
+
     @property
     def _agent(self) -> ChatEnv:
         assert self.container is not None
@@ -97,6 +109,7 @@ class SimulatedUser(Transform):
         self, tensordict: TensorDictBase | None, tensordict_reset: TensorDictBase
     ) -> TensorDictBase:
         del tensordict
+        self._check_outermost()
         openings = [self._before(row) for row in self._agent.rows(tensordict_reset)]
         if not self.opens:
             chats = self._agent.mode.standing(tensordict_reset)

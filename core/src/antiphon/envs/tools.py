@@ -259,7 +259,19 @@ class ReplyTransform(Transform):
         chats = env.conversations(tensordict)
         found = self.replies([chats[row][-1] for row in going])
         replies = {row: reply for row, reply in zip(going, found, strict=True) if reply}
+        if replies and self._follows_another():
+            # What another transform has answered stays: results of calls, then output of code.
+            for row, chat in enumerate(env.mode.standing(next_tensordict)):
+                if row in replies:
+                    before = [m for m in chat[len(chats[row]) :] if m.get("role") == "tool"]
+                    replies[row] = [*before, *replies[row]]
         return env.reply(tensordict, next_tensordict, replies)
+
+    def _follows_another(self) -> bool:
+        assert self.container is not None
+        parts = self.container.transform.transforms
+        own = next(place for place, part in enumerate(parts) if part is self)
+        return any(isinstance(part, ReplyTransform) for part in parts[:own])
 
 
 class ToolTransform(ReplyTransform):
@@ -294,6 +306,11 @@ class ToolTransform(ReplyTransform):
         return self.box.schemas
 
     def set_container(self, container: TransformedEnv) -> None:
+        if any(isinstance(part, ToolTransform) for part in container.transform if part is not self):
+            raise EnvError(
+                "The environment has a ToolTransform already, which answers every call; give all "
+                "tools to one (MCPToolTransform takes functions too)."
+            )
         super().set_container(container)
         prompter: Any = getattr(container.base_env.mode, "prompter", None)  # type: ignore[attr-defined]
         if prompter is not None and prompter.tools is None:
