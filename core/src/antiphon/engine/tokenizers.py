@@ -76,6 +76,9 @@ class TokenizerView:
         self._controls: BoundedCache[str, BoundedCache[str, list[Control]]] = BoundedCache(64)
         self._control_ids: BoundedCache[str, frozenset[int]] = BoundedCache(256)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return view, (self._tokenizer(),)  # another process has a view of its own
+
     # Ids
 
     def encode(self, pieces: Sequence[str]) -> list[list[int]]:
