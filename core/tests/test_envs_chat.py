@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from antiphon import ChatEnv, ChatHistory, History, LogProbs, Text, Tokens
+from antiphon import ChatEnv, ChatHistory, History, LLMWrapper, LogProbs, Text, Tokens
 from antiphon.envs import FunctionTask, Reply, Task, WordProblems, check_env
 from antiphon.errors import EnvError, InvalidParameter
 from tensordict import TensorDict, TensorDictBase, lazy_stack
@@ -428,3 +429,25 @@ def test_a_task_finds_the_rows_data_after_an_automatic_reset(again: str) -> None
     rows = TensorDict({"query": ["x", "y"], "word": ["a", "b"]}, batch_size=2)
     steps = env.rollout(3, tensordict=rows, break_when_any_done=False)
     assert [row[2]["word"] for row in steps.unbind(0)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_conversation_goes_on_in_another_process(mode: Any, tokenizer: Any, helpers: Any) -> None:
+    env = ChatEnv(input_mode=mode, tokenizer=tokenizer, task=FunctionTask(again), batch_size=2)
+    options = {"max_new_tokens": 8, "seed": 1}
+    policy = LLMWrapper(helpers.FakeBackend(tokenizer), input_mode=mode, generate_kwargs=options)
+    root = env.step_mdp(env.step(policy(env.reset(asked("a", "a longer one")))))
+    other, sent = pickle.loads(pickle.dumps((env, root)))
+    following, wanted = other.step(policy(sent))["next"], env.step(policy(root))["next"]
+    assert following["turn"].tolist() == [[2], [2]]
+    if mode == "history":
+        assert following["history"].prompt.to_chats() == wanted["history"].prompt.to_chats()
+    elif mode == "text":
+        assert following["text"].prompt == wanted["text"].prompt
+    else:
+        prompts = [each.get("tokens").get("prompt", as_list=True) for each in (following, wanted)]
+        assert [row.tolist() for row in prompts[0]] == [row.tolist() for row in prompts[1]]
+
+
+def again(messages: Any, row: Any, turn: int) -> Reply:
+    return Reply([{"role": "user", "content": "Again."}])

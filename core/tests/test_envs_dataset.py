@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,15 @@ def test_a_loader_without_a_state_is_read_again_to_the_same_place() -> None:
     taken(env, 9)
     other = made()
     other.load_state_dict(env.state_dict())
+    assert taken(env, 20) == taken(other, 20)
+
+
+@pytest.mark.parametrize("loader", [RowLoader(ROWS, batch_size=3, shuffle=True, seed=1), ROWS])
+@pytest.mark.parametrize("stop", [0, 1, 4, 7, 9])
+def test_a_copy_in_another_process_reads_on_from_the_same_place(loader: Any, stop: int) -> None:
+    env = DatasetChatEnv.from_dataloader(copy.deepcopy(loader), repeats=2)
+    taken(env, stop)
+    other = pickle.loads(pickle.dumps(env))
     assert taken(env, 20) == taken(other, 20)
 
 

@@ -161,6 +161,17 @@ class DataLoadingPrimer(Transform):
         self._current: Any = None
         self._fields: set[str] = set()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # An iterator can't be sent anywhere: a copy begins another one, at the same place.
+        place = None if self._iterator is None else self.state_dict()
+        return {**self.__dict__, "_iterator": None, "_waiting": [], "_place": place}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        place = state.pop("_place")
+        self.__dict__.update(state)
+        if place is not None:
+            self.load_state_dict(place)
+
     @property
     def dataloader(self) -> Iterable[Any]:
         """The loader, made on first use."""

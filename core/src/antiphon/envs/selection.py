@@ -171,13 +171,16 @@ class FormatReward(AnswerReward):
         key: str = "reward_format",
         visible_only: bool = False,
     ) -> None:
-        compiled = re.compile(pattern, re.DOTALL)
+        self.pattern = re.compile(pattern, re.DOTALL)
         super().__init__(
-            lambda text: float(compiled.search(text) is not None),
+            self._has_pattern,
             weight=weight,
             key=key,
             visible_only=visible_only,
         )
+
+    def _has_pattern(self, text: str) -> float:
+        return float(self.pattern.search(text) is not None)
 
 
 class LengthReward(AnswerReward):
@@ -204,9 +207,13 @@ class LengthReward(AnswerReward):
             raise InvalidParameter(
                 f"LengthReward needs limit >= 0 and tolerance >= 1, not {limit} and {tolerance}."
             )
+        self.limit, self.tolerance = limit, tolerance
         super().__init__(
-            lambda text: -min(1.0, max(0, len(text) - limit) / tolerance),
+            self._overrun,
             weight=weight,
             key=key,
             visible_only=visible_only,
         )
+
+    def _overrun(self, text: str) -> float:
+        return -min(1.0, max(0, len(text) - self.limit) / self.tolerance)
