@@ -276,7 +276,8 @@ class NonTensor(Spec):
         return self._stack([ragged if size == -1 else size for size in self.shape])
 
     def _stack(self, sizes: list[int]) -> NonTensorData | NonTensorStack:
-        if not sizes or not sizes[0]:  # tensordict before 0.15 can't ask an empty stack for its names
+        # tensordict before 0.15 can't ask an empty stack for its names.
+        if not sizes or not sizes[0]:
             return NonTensorData(self.example_data, batch_size=(0,) * len(sizes))
         return NonTensorStack(*(self._stack(sizes[1:]) for _ in range(sizes[0])))
 
