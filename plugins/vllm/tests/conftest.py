@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items):
     """Run what needs experts first, and let be what the engine warns of inside itself."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            for module in ("vllm", "torch", "transformers", "importlib"):
+            for module in ("vllm", "torch", "transformers", "importlib", "xgrammar"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore:::{module}"))
     # In one process the engine can't start a mixture of experts after a dense model.
     items.sort(key=lambda item: "deepseek" not in item.nodeid and "experts" not in item.nodeid)

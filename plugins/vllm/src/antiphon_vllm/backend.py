@@ -50,6 +50,7 @@ class VLLMBackend:
     """
 
     name = "vllm"
+    trainer = "transformers"  # an engine trains nothing
 
     def __init__(
         self,
@@ -275,10 +276,13 @@ class VLLMBackend:
 
     @contextlib.contextmanager
     def _naming_the_engine(self) -> Iterator[None]:
+        from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         try:
             yield
+        except VLLMValidationError as error:
+            raise InvalidParameter(f"vLLM refuses the request: {error}") from error
         except EngineDeadError as error:
             self._closed = True
             raise BackendError(

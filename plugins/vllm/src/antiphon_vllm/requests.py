@@ -101,6 +101,7 @@ class Request:
             InvalidParameter: The engine refuses them.
         """
         from vllm import SamplingParams as EngineParams
+        from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import StructuredOutputsParams
 
         settings = dict(self.settings)
@@ -110,7 +111,7 @@ class Request:
                     **settings["structured_outputs"]
                 )
             return EngineParams(**settings)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, VLLMValidationError) as error:
             raise InvalidParameter(f"vLLM refuses the parameters: {error}") from error
 
 
