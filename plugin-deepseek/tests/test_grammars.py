@@ -311,3 +311,37 @@ def test_a_stream_in_any_split_gives_the_same_message(name, cuts):
     for start, end in pairwise(places):
         parser.feed(text[start:end])
     assert parser.close() == parse_response(text, prompt=prompt, family=grammar)
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v2.5", "deepseek-v3", "deepseek-r1", "deepseek-r1-distill"]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_second_round_of_calls_is_read_without_a_header(name, count):
+    family = BY_NAME[name]
+
+    def calls(size):
+        function = {"name": "f", "arguments": '{"a": 1}'}
+        made = [{"type": "function", "function": function} for _ in range(size)]
+        return {"role": "assistant", "content": None, "tool_calls": made}
+
+    def results(size):
+        return [{"role": "tool", "content": str(number)} for number in range(size)]
+
+    messages = [
+        {"role": "user", "content": "q"},
+        calls(1),
+        *results(1),
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "r"},
+        calls(count),
+        *results(count),
+        {"role": "assistant", "content": "b"},
+    ]
+    text = oracle.render(family.load_template(), messages)
+    found = parse(text, family=family.load_grammar())
+    assert [(item["role"], item["content"]) for item in found] == [
+        (item["role"], item["content"]) for item in messages
+    ]
+    assert len(found[5]["tool_calls"]) == count
+    assert oracle.render(family.load_template(), found) == text

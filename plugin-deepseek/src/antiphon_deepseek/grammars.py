@@ -33,7 +33,10 @@ _FIRST = RoleForm("assistant", "", _EOS, after=("",))
 _ANYWHERE = RoleForm("system", "", "", after=("", "assistant"))
 _PARAGRAPH = RoleForm("system", "", "\n\n", after=("", "assistant"))
 _MOVED = "System messages that stood elsewhere come back in front, several as one."
-_UNMARKED = "A round of calls that follows a user message without a header is read as the user's."
+_UNMARKED = (
+    "A round of calls that follows a user message has no header: from text alone it can't be told from the same "
+    "markers at the end of the user's own text, and is read as calls."
+)
 
 # --- Words and headings: LLM, V2, Coder ---------------------------------------------------------------------
 
@@ -102,6 +105,8 @@ _FENCED = CallForm(
     separator="\n",
     block_closer="<｜tool▁calls▁end｜>",
 )
+# The calls of a second round follow the question without a header.
+_LATER_CALLS = RoleForm("assistant", "\n", _EOS, after=("user",), begins="<｜tool▁call▁begin｜>")
 _THINK = ReasoningForm("<think>\n", "\n</think>\n\n", separate=False)
 
 
@@ -128,7 +133,7 @@ def _results(separator: str, *, unclosed: bool = False) -> tuple[RoleForm, ...]:
 V3 = Grammar(
     name="deepseek-v3",
     bos=_BOS,
-    roles=(_SYSTEM, *_HEADED, *_results("\n", unclosed=True)),
+    roles=(_SYSTEM, *_HEADED, _LATER_CALLS, *_results("\n", unclosed=True)),
     end_tokens=(_EOS,),
     # After the second call and each further one the list and the turn are closed.
     calls=(replace(_FENCED, separator=f"{_EOS}\n"),),
@@ -152,7 +157,7 @@ R1_DISTILL_FIRST = replace(R1_DISTILL, name="deepseek-r1-distill-first")
 R1 = replace(
     V3,
     name="deepseek-r1",
-    roles=(_SYSTEM, *_HEADED, *_results("")),
+    roles=(_SYSTEM, *_HEADED, _LATER_CALLS, *_results("")),
     calls=(_FENCED,),
     reasoning=_THINK,
 )
@@ -285,4 +290,21 @@ V4 = Grammar(
     ),
     arguments="mapping",
     notes=(_MOVED, "User messages in a row are read as one, developer messages as the user's."),
+)
+
+# The Python encoders put an empty line before the tools, with a system text or without.
+V3_2_ENCODER = replace(
+    V3_2,
+    name="deepseek-v3.2-encoder",
+    tools=(
+        ToolsForm(
+            "\n\n## Tools\nYou have access to a set of tools you can use to answer the user's question.\n",
+            "\n</functions>\n",
+        ),
+    ),
+)
+V4_ENCODER = replace(
+    V4,
+    name="deepseek-v4-encoder",
+    tools=tuple(replace(form, opener=f"\n\n{form.opener}", separator="") for form in V4.tools),
 )
