@@ -66,6 +66,7 @@ class FakeBackend:
 
     def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
         self.calls += 1
+        self.params = params
         self.batch_sizes.append(len(batch))
         self.prompts += [list(row) for row in batch.rows]
         rows, log_probs, finish = [], [], []

@@ -129,6 +129,53 @@ def test_the_system_prompt_is_replaced_or_left_out(fake: Any, tmp_path: Path) ->
     assert firsts[1]["role"] == "user"
 
 
+def test_raw_log_probs_are_asked_for_and_noted(fake: Any, tmp_path: Path) -> None:
+    asked = []
+    for name in ("raw", "temperature"):
+        output = tmp_path / f"{name}.jsonl"
+        assert rollout(output, "--log-probs", name) == 0
+        asked.append(fake[-1].params.log_prob_convention)
+        assert read_about(output)["settings"]["log_probs"] == name
+    assert asked == ["raw", "temperature"]
+
+
+def test_a_time_out_must_be_above_zero(fake: Any, tmp_path: Path, capsys: Any) -> None:
+    assert rollout(tmp_path / "o.jsonl", "--timeout", "0") == 1
+    assert "--timeout must be above 0 seconds" in capsys.readouterr().err
+
+
+def test_an_awaitable_backend_gives_the_same_file_and_its_failure_loses_nothing(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    import rollout_helpers
+    from antiphon.errors import BackendError
+
+    class Awaited(rollout_helpers.FakeBackend):
+        answers_left = 10
+
+        async def generate_async(self, batch: Any, params: Any) -> Any:
+            type(self).answers_left -= 1
+            if type(self).answers_left == 0:
+                raise BackendError("The engine died.")
+            return self.generate(batch, params)
+
+        async def score_async(self, batch: Any, **options: Any) -> Any:
+            return self.score(batch, **options)
+
+    assert rollout(tmp_path / "rounds.jsonl") == 0
+    monkeypatch.setattr("antiphon.rollouts.run.load_backend", lambda options: Awaited())
+    output = tmp_path / "o.jsonl"
+    assert rollout(output, "--batch-size", "2") == 1
+    told = capsys.readouterr().err
+    assert "The engine died. The " in told
+    assert "go on with --resume" in told
+    assert part_path(output).read_bytes().count(b"\n") > 2
+    assert rollout(output, "--batch-size", "2", "--resume") == 0
+    rows = {r["conversation"]: r["input_ids"] for r in read_records(output)}
+    in_rounds = {r["conversation"]: r["input_ids"] for r in read_records(tmp_path / "rounds.jsonl")}
+    assert rows == in_rounds
+
+
 def test_an_environment_of_a_plugin(fake: Any, tmp_path: Path) -> None:
     pytest.importorskip("antiphon_gsm8k", reason="antiphon-gsm8k is not installed")
     output = tmp_path / "o.jsonl"

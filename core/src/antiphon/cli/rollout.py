@@ -44,8 +44,23 @@ _DEFAULT_OUTPUT = "rollout.parquet"
 @click.option("--max-turns", default=2, show_default=True, help="Answers per conversation at most.")
 @click.option("--max-new-tokens", default=64, show_default=True, help="Tokens per answer at most.")
 @click.option("--temperature", default=0.7, show_default=True, help="0 for greedy decoding.")
+@click.option(
+    "--log-probs",
+    type=click.Choice(["temperature", "raw"]),
+    default="temperature",
+    show_default=True,
+    help="Of the distribution that is sampled from, or of the model itself.",
+)
 @click.option("--top-p", default=1.0, show_default=True, help="Nucleus sampling.")
-@click.option("--batch-size", default=32, show_default=True, help="Conversations sampled together.")
+@click.option(
+    "--batch-size", default=32, show_default=True, help="Conversations under way at once."
+)
+@click.option(
+    "--timeout",
+    type=float,
+    help="Seconds that an answer may take, where answers don't wait for each other (vllm-async, "
+    "vllm-server).",
+)
 @click.option("--seed", default=0, show_default=True, help="Settles what is sampled.")
 @click.option(
     "--output",

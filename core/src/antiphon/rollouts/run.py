@@ -52,6 +52,8 @@ class RunOptions:
     max_turns: int = 2
     max_new_tokens: int = 64
     temperature: float = 0.7
+    log_probs: str = "temperature"
+    timeout: float | None = None
     top_p: float = 1.0
     batch_size: int = 32
     seed: int = 0
@@ -67,6 +69,8 @@ class RunOptions:
                 raise InvalidParameter(
                     f"--{name.replace('_', '-')} must be at least 1, not {value}."
                 )
+        if self.timeout is not None and self.timeout <= 0:
+            raise InvalidParameter(f"--timeout must be above 0 seconds, not {self.timeout}.")
         if self.resume and self.overwrite:
             raise InvalidParameter("--resume and --overwrite exclude each other; give one.")
 
@@ -85,7 +89,7 @@ def run(options: RunOptions, *, echo: Callable[[str], None] = print) -> int:
             "max_new_tokens": options.max_new_tokens,
             "temperature": options.temperature,
             "top_p": options.top_p,
-            "log_prob_convention": "temperature",
+            "log_prob_convention": options.log_probs,
         }
     )
     with contextlib.ExitStack() as closing:
@@ -110,7 +114,9 @@ def _run(
     from antiphon.rollouts.sampling_loop import RolloutSettings
 
     prompter = Prompter(backend.tokenizer)
-    settings = RolloutSettings(options.samples, options.batch_size, options.seed, params)
+    settings = RolloutSettings(
+        options.samples, options.batch_size, options.seed, params, options.timeout
+    )
     about: dict[str, dict[str, Any]] = {
         "fingerprints": fingerprints(options, backend, prompter),
         "settings": {
@@ -125,6 +131,7 @@ def _run(
             "max_turns": options.max_turns,
             "max_new_tokens": options.max_new_tokens,
             "temperature": options.temperature,
+            "log_probs": options.log_probs,
             "top_p": options.top_p,
         },
     }
