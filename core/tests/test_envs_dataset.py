@@ -13,7 +13,7 @@ import torch
 from antiphon import ChatEnv, DatasetChatEnv, History
 from antiphon.conversations.containers import ChatHistory
 from antiphon.envs import DataLoadingPrimer, RowLoader, TransformedEnv, WordProblems, check_env
-from antiphon.envs.data import load_rows
+from antiphon.envs.rows import load_rows
 from antiphon.errors import EnvError, InvalidData, InvalidParameter, PluginError
 from tensordict import TensorDict, TensorDictBase
 
@@ -192,6 +192,69 @@ def test_datasets_of_the_library(tmp_path: Path) -> None:
     assert len(load_rows(str(tmp_path / "saved"))) == 7
 
 
+def written(folder: Path, kind: str, count: int) -> Path:
+    datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+    path = folder / f"rows.{kind}"
+    rows = [{"query": f"q{i}"} for i in range(count)]
+    if kind == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif kind == "parquet":
+        datasets.Dataset.from_list(rows).to_parquet(path)
+    else:
+        with datasets.arrow_writer.ArrowWriter(path=str(path)) as writer:
+            for row in rows:
+                writer.write(row)
+            writer.finalize()
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "arrow"])
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_resumed_run_sees_each_row_of_a_file_once(
+    kind: str, streaming: bool, shuffle: bool, tmp_path: Path
+) -> None:
+    path = written(tmp_path, kind, 2500)
+
+    def made() -> DatasetChatEnv:
+        options = {"shuffle": shuffle, "seed": 4, "num_envs": 100, "batch_size_dl": 7}
+        return DatasetChatEnv(dataset=path, streaming=streaming, **options)  # type: ignore[arg-type]
+
+    first = made()
+    seen = taken(first, 11)
+    state = json.loads(json.dumps(first.state_dict()))
+    second = made()
+    second.load_state_dict(state)
+    seen += taken(second, 14)
+    in_order = [f"q{i}" for i in range(2500)]
+    assert sorted(seen) == sorted(in_order)
+    assert (seen == in_order) is not shuffle
+    assert sorted(again := taken(second, 25)) == sorted(in_order)
+    assert (again == seen) is not shuffle
+
+
+def test_a_streamed_file_is_not_read_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"query": "a"}\n\n{"query": "b"}\n{broken\n')
+    env = DatasetChatEnv(dataset=path, streaming=True, shuffle=False)
+    assert taken(env, 2) == ["a", "b"]
+    with pytest.raises(InvalidData, match=r"Row 4 of .* is not valid JSON"):
+        env.reset()
+    with pytest.raises(InvalidData, match="can't be read as Arrow"):
+        DatasetChatEnv(dataset=tmp_path / "none.arrow")
+
+
+def test_a_seed_of_the_environment_settles_the_order() -> None:
+    env = DatasetChatEnv(dataset=ROWS)
+    env.set_seed(3)
+    one = taken(env, 14)
+    env.set_seed(3)
+    assert taken(env, 14) == one
+    assert one == taken(DatasetChatEnv(dataset=ROWS, seed=3), 14)
+    env.set_seed(4)
+    assert taken(env, 14) != one
+
+
 def test_files(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, ROWS)))
@@ -210,8 +273,15 @@ def test_files(tmp_path: Path) -> None:
 def test_missing_fields_are_named_by_item() -> None:
     env = DatasetChatEnv(dataset=[ROWS[0], {"question": "x"}], shuffle=False)
     env.reset()
-    with pytest.raises(InvalidData, match="Item 2 of the data has no field 'query'; it has 'quest"):
+    with pytest.raises(InvalidData, match="Row 2 has no field 'query'; it has 'quest"):
         env.reset()
+    shuffled = DatasetChatEnv(dataset=[*ROWS, {"question": "x"}], seed=1)
+    with pytest.raises(InvalidData, match="Row 8 has no field 'query'"):
+        taken(shuffled, 8)
+    given = DatasetChatEnv.from_dataloader([ROWS[:1], [{"question": "x"}]])
+    given.reset()
+    with pytest.raises(InvalidData, match="Item 2 of the data has no field 'query'"):
+        given.reset()
     with pytest.raises(InvalidData, match="'tokens', which is an entry of the environment"):
         DatasetChatEnv(dataset=[{"query": "a", "tokens": 5}]).reset()
     with pytest.raises(InvalidData, match="is str, not a mapping"):

@@ -90,7 +90,7 @@ def test_a_row_that_can_not_be_scored_is_refused_before_it_is_answered() -> None
     rows = [ROWS[0], {**ROWS[1], "instruction_id_list": ["a:b", "startend:quotation"]}]
     env = IFEvalEnv(dataset=rows, shuffle=False)
     env.reset()
-    with pytest.raises(InvalidData, match="Item 2 of the data can't be scored: Row 1001 asks for"):
+    with pytest.raises(InvalidData, match="Row 2 can't be scored: Row 1001 asks for"):
         env.reset()
 
 

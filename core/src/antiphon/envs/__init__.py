@@ -21,7 +21,7 @@ _EXPORTS = {
     "Compose": "antiphon.envs.transformed",
     "extract_answer": "antiphon.envs.answers",
     "DataLoadingPrimer": "antiphon.envs.data",
-    "RowLoader": "antiphon.envs.data",
+    "RowLoader": "antiphon.envs.rows",
     "DatasetChatEnv": "antiphon.envs.dataset",
     "LLMHashingEnv": "antiphon.envs.hashing",
     "SipHash": "antiphon.envs.hashing",

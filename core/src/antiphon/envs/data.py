@@ -1,13 +1,12 @@
-"""Data for conversations: rows from files and data sets, and the transform that hands them out.
+"""`DataLoadingPrimer`: the transform that hands out rows to conversations.
 
-Rows come out in an order that a seed settles, each repeated for its group, for ever; where the
-reading stands can be saved and restored, so that a run that goes on sees each row once.
+Rows come out in the loader's order, each repeated for its group, for ever; where the reading stands
+can be saved and restored, so that a run that goes on sees each row once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from tensordict import TensorDict, TensorDictBase
 
 from antiphon.conversations.fields import nested_entry
 from antiphon.envs.base import with_entries
-from antiphon.envs.problems import numbered_rows
 from antiphon.envs.specs import Composite, Unbounded, has_key
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError, InvalidData, InvalidParameter
@@ -23,83 +21,6 @@ from antiphon.errors import EnvError, InvalidData, InvalidParameter
 Row = dict[str, Any]
 # Entries that mean something else in the tensordict of a conversation.
 _RESERVED = frozenset({"history", "tokens", "masks", "log_probs", "next", "done", "reward", "turn"})
-_FILES = (".jsonl", ".json", ".ndjson", ".parquet")
-
-
-class RowLoader:
-    """Hands out the rows of a data set in batches, epoch after epoch.
-
-    Args:
-        rows: A sequence (or a ``datasets`` data set), or an iterable that can be begun again.
-        batch_size: Rows in a batch; the last of an epoch may be smaller.
-        shuffle: Draw a new order for each epoch; a sequence is needed for that.
-        seed: Settles the orders.
-    """
-
-    def __init__(
-        self,
-        rows: Sequence[Any] | Iterable[Any],
-        *,
-        batch_size: int = 1,
-        shuffle: bool = False,
-        seed: int | None = None,
-    ) -> None:
-        if batch_size < 1:
-            raise InvalidParameter(f"batch_size must be at least 1, not {batch_size}.")
-        self._sized = hasattr(rows, "__getitem__") and hasattr(rows, "__len__")
-        if shuffle and not self._sized and not hasattr(rows, "shuffle"):
-            raise InvalidParameter(
-                "shuffle needs rows that have a length; give a list or a data set, or shuffle=False."
-            )
-        self.rows = rows
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.seed = int(torch.empty((), dtype=torch.int64).random_(2**31)) if seed is None else seed
-        self.epoch = 0
-        self.position = 0
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        """Yield the batches that are left of this epoch; afterwards the next one begins."""
-        rows = self._ordered()
-        batch: list[Any] = []
-        for number, row in enumerate(rows):
-            if number < self.position:
-                continue
-            batch.append(row)
-            if len(batch) == self.batch_size:
-                self.position += len(batch)
-                yield batch
-                batch = []
-        if batch:
-            self.position += len(batch)
-            yield batch
-        self.epoch += 1
-        self.position = 0
-
-    def _ordered(self) -> Iterable[Any]:
-        rows: Any = self.rows
-        if not self.shuffle:
-            return self.rows
-        if not self._sized:
-            # A streamed data set shuffles within a buffer.
-            shuffled: Iterable[Any] = rows.shuffle(seed=self.seed + self.epoch)
-            return shuffled
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        return (rows[i] for i in torch.randperm(len(rows), generator=generator).tolist())
-
-    def reset(self) -> None:
-        """Begin the next epoch, whatever is left of this one."""
-        self.epoch += self.position > 0
-        self.position = 0
-
-    def state_dict(self) -> dict[str, int]:
-        """Return where the reading stands."""
-        return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where `state_dict` was called."""
-        self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
-        self.position = int(state["position"])
 
 
 class DataLoadingPrimer(Transform):
@@ -154,11 +75,12 @@ class DataLoadingPrimer(Transform):
         self.row_fault = row_fault
         self._began: dict[str, Any] | None = None
         self._iterator: Iterator[Any] | None = None
-        self._waiting: list[Any] = []
+        # Rows that were read and not handed out, each with its number in the data, if that is known.
+        self._waiting: list[tuple[Any, int | None]] = []
         self._taken = 0
         self._left = 0
         self._group = -1
-        self._current: Any = None
+        self._current: tuple[Any, int | None] = (None, None)
         self._fields: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,7 +104,7 @@ class DataLoadingPrimer(Transform):
 
     # Rows.
 
-    def _next_row(self) -> Any:
+    def _next_row(self) -> tuple[Any, int | None]:
         """Return the next row that is due, a group's rows one after the other."""
         if self._left == 0:
             self._current = self._next_item()
@@ -191,7 +113,7 @@ class DataLoadingPrimer(Transform):
         self._left -= 1
         return self._current
 
-    def _next_item(self) -> Any:
+    def _next_item(self) -> tuple[Any, int | None]:
         for _ in range(2):
             if self._iterator is None:
                 self._iterator = iter(self._begin_epoch())
@@ -201,7 +123,12 @@ class DataLoadingPrimer(Transform):
                 batch = next(self._iterator, None)
                 if batch is None:
                     break
-                self._waiting = self._rows_of(batch)
+                rows = self._rows_of(batch)
+                numbers = list(getattr(self.dataloader, "numbers", ()))
+                known = len(numbers) == len(rows)
+                self._waiting = list(
+                    zip(rows, numbers if known else [None] * len(rows), strict=True)
+                )
             if self._waiting:
                 self._taken += 1
                 return self._waiting.pop(0)
@@ -233,11 +160,17 @@ class DataLoadingPrimer(Transform):
             EnvError: ``group_repeats`` is set and ``count`` is no multiple of ``repeats``.
             InvalidData: A row lacks the data key, or has a field that is the environment's.
         """
-        rows, groups = self.take(count)
-        return [self._checked(row, group) for row, group in zip(rows, groups, strict=True)], groups
+        taken, groups = self.take(count)
+        rows = [
+            self._checked(
+                row, f"Item {group + 1} of the data" if number is None else f"Row {number}"
+            )
+            for (row, number), group in zip(taken, groups, strict=True)
+        ]
+        return rows, groups
 
-    def take(self, count: int) -> tuple[list[Any], list[int]]:
-        """Return what `next_rows` does, the rows as the loader gives them.
+    def take(self, count: int) -> tuple[list[tuple[Any, int | None]], list[int]]:
+        """Return what `next_rows` does, the rows as the loader gives them, with their numbers.
 
         Raises:
             EnvError: ``group_repeats`` is set and ``count`` is no multiple of ``repeats``.
@@ -253,10 +186,9 @@ class DataLoadingPrimer(Transform):
             groups.append(self._group)
         return rows, groups
 
-    def _checked(self, row: Any, group: int) -> Any:
+    def _checked(self, row: Any, item: str) -> Any:
         if isinstance(row, TensorDictBase):
             return row
-        item = f"Item {group + 1} of the data"
         if not isinstance(row, Mapping):
             raise InvalidData(
                 f"{item} is {type(row).__name__}, not a mapping of "
@@ -347,13 +279,20 @@ class DataLoadingPrimer(Transform):
         # A reset needs nothing from outside: its rows come from the loader.
         return Composite(shape=state_spec.shape)
 
+    def set_seed(self, seed: int | None) -> None:
+        """Begin the data anew in the order that a seed settles, where the loader knows of seeds."""
+        settle = getattr(self.dataloader, "set_seed", None)
+        if seed is not None and settle is not None:
+            settle(seed)
+            self.reset_dataloader()
+
     def reset_dataloader(self) -> None:
         """Begin the data anew, with a new epoch where the loader counts them."""
         begin = getattr(self.dataloader, "reset", None)
         if begin is not None:
             begin()
         self._iterator = None
-        self._waiting, self._left, self._current = [], 0, None
+        self._waiting, self._left, self._current = [], 0, (None, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the data stands: the loader's own state and what was taken since.
@@ -378,64 +317,7 @@ class DataLoadingPrimer(Transform):
             skip = int(state["taken"])
         else:
             skip = groups
-        self._current = None
+        self._current = (None, None)
         for _ in range(skip):
             self._current = self._next_item()
         self._left, self._group = int(state["left"]), groups - 1
-
-
-def load_rows(
-    dataset: Any, *, name: str | None = None, split: str | None = None, streaming: bool = False
-) -> Any:
-    """Return the rows of a data set.
-
-    Args:
-        dataset: Rows as a list or a ``datasets`` object, a JSONL or Parquet file, a folder that
-            ``datasets`` saved, or a name on the hub.
-        name: The configuration of a hub data set.
-        split: The split; where there are several and none is named, it is ``"train"``.
-        streaming: Read a hub data set while it is used.
-
-    Raises:
-        InvalidData: The file or the data set is not there, or a row is broken.
-    """
-    if isinstance(dataset, Path) or (isinstance(dataset, str) and dataset.endswith(_FILES)):
-        return _file_rows(Path(dataset))
-    if not isinstance(dataset, str):
-        if isinstance(dataset, Mapping):
-            return _split(dataset, split)
-        return dataset
-    try:
-        import datasets
-    except ImportError as error:
-        raise InvalidData(
-            f"The data set {dataset!r} needs the package datasets; run `pip install antiphon[data]`."
-        ) from error
-    try:
-        if Path(dataset).is_dir():
-            return _split(datasets.load_from_disk(dataset), split)
-        return _split(datasets.load_dataset(dataset, name, split=split, streaming=streaming), split)
-    except (OSError, ValueError) as error:
-        raise InvalidData(f"The data set {dataset!r} can't be loaded: {error}") from error
-
-
-def _split(dataset: Any, split: str | None) -> Any:
-    if not isinstance(dataset, Mapping):
-        return dataset
-    chosen = split or ("train" if "train" in dataset else next(iter(dataset), None))
-    if chosen not in dataset:
-        raise InvalidData(
-            f"The data set has no split {chosen!r}; it has {', '.join(map(repr, dataset))}."
-        )
-    return dataset[chosen]
-
-
-def _file_rows(path: Path) -> list[Row]:
-    rows: list[Row] = []
-    for number, row in numbered_rows(path):
-        if isinstance(row, str):
-            raise InvalidData(f"Row {number} of {path} {row}; each row must be a JSON object.")
-        rows.append(dict(row))
-    if not rows:
-        raise InvalidData(f"{path} holds no rows; give a file with at least one.")
-    return rows

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from antiphon.envs.chat import ChatEnv, InputMode
-from antiphon.envs.data import DataLoadingPrimer, RowLoader, load_rows
+from antiphon.envs.data import DataLoadingPrimer
+from antiphon.envs.rows import RowLoader, load_rows
 from antiphon.envs.specs import Composite
 from antiphon.envs.tasks import Task
 from antiphon.envs.transformed import TransformedEnv
@@ -19,7 +20,8 @@ class DatasetChatEnv(TransformedEnv):
     """A `ChatEnv` whose questions come from a data set: a reset takes the next rows.
 
     Args:
-        dataset: A list of rows, a ``datasets`` object, a JSONL or Parquet file, or a hub name.
+        dataset: A list of rows, a ``datasets`` object, a JSONL, Parquet or Arrow file, a folder that
+            ``datasets`` saved, or a hub name.
         shuffle: Draw a new order for each epoch.
         name: The configuration of a hub data set.
         split: The split.
@@ -37,7 +39,7 @@ class DatasetChatEnv(TransformedEnv):
         data_key: The field of the question.
         primers: The specs of the rows' entries.
         system_prompt: Put before every conversation; the class's ``SYSTEM_PROMPT`` if None.
-        streaming: Read a hub data set while it is used.
+        streaming: Read a file or a hub data set while it is used; shuffling is within a buffer.
         ray_backend: Rows come from a loader that workers on Ray share; needs the Ray plugin.
         dataloader_actor_name: The name of the shared loader; implies ``ray_backend``.
         **chat: Further arguments of `ChatEnv`: task, max_turns, max_tokens, end_condition, roles.
@@ -198,6 +200,9 @@ class _Collated:
 
     def reset(self) -> None:
         self._loader.reset()
+
+    def set_seed(self, seed: int) -> None:
+        self._loader.set_seed(seed)
 
     def state_dict(self) -> Mapping[str, Any]:
         state: Mapping[str, Any] = self._loader.state_dict()

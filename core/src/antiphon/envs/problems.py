@@ -89,13 +89,17 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             "`pip install antiphon[data]`."
         ) from error
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
     except (OSError, pa.ArrowException) as error:
         raise InvalidData(
             f"The data file {path} can't be read as Parquet: {error}; check the path given to "
             "--data."
         ) from error
-    yield from enumerate(table.to_pylist(), start=1)
 
 
 def text_fault(row: Mapping[str, Any], key: str) -> str | None:

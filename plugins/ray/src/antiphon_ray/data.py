@@ -26,7 +26,7 @@ class Source:
             dataloader, dataloader_factory=factory, repeats=repeats, group_repeats=group_repeats
         )
 
-    def take(self, count: int) -> tuple[list[Any], list[int]]:
+    def take(self, count: int) -> tuple[list[tuple[Any, int | None]], list[int]]:
         """Return the next rows and their groups, which nobody else gets."""
         return self._primer.take(count)
 
@@ -103,13 +103,16 @@ class RayDataLoadingPrimer(DataLoadingPrimer):
         reference = getattr(self._actor, method).remote(*arguments)
         return answer(reference, f"The shared data loader{named}")
 
-    def take(self, count: int) -> tuple[list[Any], list[int]]:
+    def take(self, count: int) -> tuple[list[tuple[Any, int | None]], list[int]]:
         rows, groups = self._ask("take", count)
         return rows, groups
 
     def reset_dataloader(self) -> None:
         """Begin the data anew, for all who share it."""
         self._ask("reset")
+
+    def set_seed(self, seed: int | None) -> None:
+        """Do nothing: the order is the loader's, and one environment's seed is not another's."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the shared data stands; what workers have taken counts as done."""
