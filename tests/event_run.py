@@ -9,7 +9,8 @@ from typing import Any
 import antiphon
 import kit_backends
 import kit_families
-from antiphon import ChatHistory, History, LLMWrapper
+from antiphon import ChatHistory, DatasetChatEnv, History, LLMWrapper
+from antiphon.envs import LLMCollector
 from antiphon.envs.conversation import Prompter
 from antiphon.envs.tasks import WordProblems
 from antiphon.generation.backends import Scores, TokenBatch
@@ -76,5 +77,23 @@ def rollout() -> list[Any]:
     return [record for finished in found for each in finished for record in each.records()]
 
 
-print(json.dumps([render(), wrap(), rollout()]))
+def collect() -> list[Any]:
+    rows = [{"question": "How many?", "answer": "4"}, {"question": "Again?", "answer": "5"}]
+    found = []
+    for mode in ("history", "tokens"):
+        options = {"tokenizer": TOKENIZER, "input_mode": mode}
+        env = DatasetChatEnv(
+            dataset=rows, task=WordProblems(max_turns=2), num_envs=2, shuffle=False, **options
+        )
+        policy = LLMWrapper(Toy(), generate_kwargs=PARAMS, **options)
+        collector = LLMCollector(
+            env, policy, yield_completed_trajectories=True, total_dialog_turns=4
+        )
+        for steps in collector:
+            ids = [step["tokens"].get("response").tolist() for step in steps.unbind(0)]
+            found.append([ids, float(steps[-1]["next", "reward"])])
+    return found
+
+
+print(json.dumps([render(), wrap(), rollout(), collect()]))
 print(json.dumps([[f.plugin, f.hook, f.count, f.error] for f in faults()]), file=sys.stderr)

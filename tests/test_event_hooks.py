@@ -32,7 +32,7 @@ def test_listener_hears_of_each_rendering_turn_and_trajectory(tmp_path: Path, si
     done = listened(tmp_path / "site", "listens", HEARD=str(heard))
     assert done.returncode == 0, done.stderr
     assert done.stdout == silent
-    rendered, answers, records = json.loads(silent)
+    rendered, answers, records, collected = json.loads(silent)
     events: dict[str, list[Any]] = {}
     for line in heard.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
@@ -50,10 +50,10 @@ def test_listener_hears_of_each_rendering_turn_and_trajectory(tmp_path: Path, si
 
     turns = events["TurnSampled"]
     outside = [turn for turn in turns if turn["conversation"] is None]
-    assert [turn["ids"] for turn in outside] == answers
+    assert [turn["ids"] for turn in outside[:2]] == answers
     assert {turn["backend"] for turn in turns} == {"toy"}
     assert all(len(turn["ids"]) == len(turn["log_probs"]) > 0 for turn in turns)
-    finished = events["TrajectoryFinished"]
+    finished, steps = events["TrajectoryFinished"][:4], events["TrajectoryFinished"][4:]
     assert {each["conversation"] for each in finished} == {"0/0", "0/1", "1/0", "1/1"}
     for each in finished:
         own = [record for record in records if record["conversation"] == each["conversation"]]
@@ -67,6 +67,15 @@ def test_listener_hears_of_each_rendering_turn_and_trajectory(tmp_path: Path, si
             assert ids[: place["start"]] == turn["prompt_ids"]
         assert each["messages"][-1]["role"] == "assistant"
         assert each["reward"] == own[0]["reward"]
+    assert len(steps) == len(collected) == 4
+    for each, (ids, reward) in zip(steps, collected, strict=True):
+        places = [(t["start"], t["end"], each["segments"][t["segment"]]) for t in each["turns"]]
+        assert [whole["ids"][start:end] for start, end, whole in places] == ids
+        assert all(all(whole["sampled"][start:end]) for start, end, whole in places)
+        assert all(None not in whole["log_probs"][start:end] for start, end, whole in places)
+        assert (each["reward"], each["log_prob_difference"]) == (reward, None)
+    by_mode = [[message["role"] for message in each["messages"]] for each in steps]
+    assert by_mode == [["system", "user", "assistant", "user", "assistant"]] * 2 + [[]] * 2
 
 
 def test_listener_that_raises_is_named_once_and_the_run_goes_on(
@@ -90,7 +99,7 @@ def test_listener_that_raises_is_named_once_and_the_run_goes_on(
         "antiphon_trajectory_finished",
     ]
     assert faults[0][2] > 4
-    assert faults[2][2] == 4
+    assert faults[2][2] == 8
 
 
 def test_listener_that_raises_ends_a_strict_run(tmp_path: Path) -> None:

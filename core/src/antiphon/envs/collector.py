@@ -16,6 +16,7 @@ from tensordict import TensorDictBase, lazy_stack
 from antiphon.envs.base import EnvBase, Policy, acted
 from antiphon.envs.selection import PolicyVersion
 from antiphon.errors import EnvError, InvalidParameter
+from antiphon.plugins.events import steps_finished
 
 
 @dataclass
@@ -210,6 +211,7 @@ class LLMCollector:
             self._open[number][row].append(part)
             if bool(cast("Any", part.get(("next", "done"))).any()):
                 ended.append(self._open[number][row])
+                steps_finished(ended[-1])
                 self._open[number][row] = []
         self._roots[number] = env.maybe_reset(env.step_mdp(step))
         seconds = time.monotonic() - began

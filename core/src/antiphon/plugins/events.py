@@ -26,6 +26,8 @@ from antiphon.plugins.renames import with_old_names
 from antiphon.plugins.tracing import told
 
 if TYPE_CHECKING:
+    from tensordict import TensorDictBase
+
     from antiphon.engine.rendering import Rendering, Span
     from antiphon.generation.backends import Generation, TokenBatch
     from antiphon.rollouts.sampling_loop import Trajectory
@@ -83,7 +85,10 @@ class TurnSampled:
 
 @dataclass(frozen=True)
 class TrajectoryTurn:
-    """One answer of a trajectory: where its ids stand in its segment, and what it was worth."""
+    """One answer of a trajectory: where its ids stand in its segment, and what it was worth.
+
+    ``finish`` is why it ended, empty where that is not known.
+    """
 
     segment: int
     start: int
@@ -109,17 +114,18 @@ class TrajectorySegment:
 
 @dataclass(frozen=True)
 class TrajectoryFinished:
-    """A conversation of a rollout came to its end.
+    """A conversation came to its end, in a rollout or a collector.
 
     Attributes:
-        conversation: Its name within the run, ``"problem/sample"``.
-        messages: All its messages.
+        conversation: Its name within the run: ``"problem/sample"``, or a collector's own.
+        messages: All its messages; none where environments work on text or ids.
         turns: The model's answers.
         segments: The token sequences; one for as long as the template rewrites nothing.
         reward: The last turn's reward.
         terminated: Whether it ended by itself.
         truncated: Whether it was cut off.
-        log_prob_difference: How far scoring was from what the sampler said, at most.
+        log_prob_difference: How far scoring was from what the sampler said, at most; None where
+            nothing was scored.
     """
 
     conversation: str
@@ -129,7 +135,7 @@ class TrajectoryFinished:
     reward: float
     terminated: bool
     truncated: bool
-    log_prob_difference: float
+    log_prob_difference: float | None
 
 
 @dataclass(frozen=True)
@@ -261,6 +267,15 @@ def trajectory_finished(trajectory: Trajectory) -> None:
     who = observers(TRAJECTORY_FINISHED)
     if who:
         _tell(who, TRAJECTORY_FINISHED, lambda: {"trajectory": _of_trajectory(trajectory)})
+
+
+def steps_finished(steps: Sequence[TensorDictBase]) -> None:
+    """Tell of a conversation of which an environment's steps are at hand, see `trajectory_of`."""
+    who = observers(TRAJECTORY_FINISHED)
+    if who:
+        from antiphon.envs.trajectories import trajectory_of
+
+        _tell(who, TRAJECTORY_FINISHED, lambda: {"trajectory": trajectory_of(steps)})
 
 
 def _tell(who: tuple[Observer, ...], hook: str, make: Callable[[], Mapping[str, Any]]) -> None:

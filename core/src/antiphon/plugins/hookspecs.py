@@ -120,7 +120,7 @@ def antiphon_turn_sampled(turn: TurnSampled) -> None:
 
 @_spec
 def antiphon_trajectory_finished(trajectory: TrajectoryFinished) -> None:
-    """A conversation of a rollout came to its end.
+    """A conversation came to its end, in a rollout or a collector.
 
     Args:
         trajectory: Messages, token sequences, turns and rewards.
