@@ -488,3 +488,18 @@ def test_a_call_without_a_marker_that_is_cut_off_has_its_name() -> None:
     ):
         (call,) = parse_response(text, family=grammar)["tool_calls"]
         assert (call["function"]["name"], call["status"]) == ("f", "incomplete")
+
+
+def test_an_end_token_between_calls_is_no_content_of_a_conversation_from_ids() -> None:
+    tokenizer = load_tokenizer("deepseek_v3")
+    end = "<｜end▁of▁sentence｜>"
+    call = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>"
+    closed = f"{call}<｜tool▁calls▁end｜>{end}"
+    form = replace(DEEPSEEK_V3.calls[0], separator=f"{end}\n")
+    grammar = replace(DEEPSEEK_V3, calls=(form,))
+    text = f"<｜User｜>q<｜Assistant｜><｜tool▁calls▁begin｜>{closed}\n{closed}"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    for given_ in (text, ids):
+        message = parse(given_, tokenizer=tokenizer, family=grammar)[1]
+        assert len(message["tool_calls"]) == 2
+        assert not message["content"]

@@ -142,7 +142,7 @@ def _compile_call(
         id_opener=mark(form.id_opener),
         closer=closer,
         block_closer=block_closer,
-        separator=form.separator.strip(WHITE),
+        separator=convert(form.separator.strip(WHITE)),
         param=param,
         triggers=tuple(triggers),
         lead=form.lead or first.lead,
