@@ -531,3 +531,16 @@ def test_tokens_say_whose_they_are_and_others_are_refused(tmp_path: Path) -> Non
     # Ids that say nothing are believed.
     plain = Tokens(full=tokens[0].full, batch_size=())
     assert plain.to_text(other) is not None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [([5, -100], "row 1 of full holds -100"), ([5.0, 1.5], "row 1 of full holds torch.float32")],
+)
+def test_rows_that_hold_no_ids_are_named(row: list[Any], message: str) -> None:
+    made = Tokens._from_tensordict(
+        lazy_stack([TensorDict(full=torch.tensor(r)) for r in ([5, 6, 7], row)])
+    )
+    for convert in (made.to_text, made.to_history):
+        with pytest.raises(ContainerError, match=message):
+            convert(tokenizer())

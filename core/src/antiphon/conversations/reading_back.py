@@ -29,14 +29,14 @@ def tokens_to_text(tokens: Tokens, tokenizer: Any, skip_special_tokens: bool) ->
     """What `Tokens.to_text` documents."""
     from antiphon.conversations.containers import Text
     from antiphon.conversations.fields import nested_entry
-    from antiphon.conversations.padding import depth_of, leaves, regrouped, token_rows
+    from antiphon.conversations.padding import depth_of, regrouped, token_rows
 
     entries = {}
     for name in ("prompt", "response", "full"):
         rows = token_rows(storage(tokens), name)
         if rows is None:
             continue
-        texts = regrouped(rows, decoded(tokenizer, leaves(rows), skip_special_tokens))
+        texts = regrouped(rows, decoded(tokenizer, _id_lists(rows, name), skip_special_tokens))
         entries[name] = nested_entry(texts, depth_of(rows), tokens.device)
     text: Text = Text._from_tensordict(
         TensorDict(entries, batch_size=tokens.batch_size, device=tokens.device)
@@ -58,10 +58,32 @@ def tokens_to_history(
             "these Tokens hold neither prompt, response nor full: there is nothing to convert"
         )
     nested = next(iter(known.values()))
-    flat = {name: [row.tolist() for row in leaves(rows)] for name, rows in known.items()}
+    flat = {name: _id_lists(rows, name) for name, rows in known.items()}
     probs = token_rows(storage(log_probs), "response") if log_probs is not None else None
     flat_probs = None if probs is None else [row.tolist() for row in leaves(probs)]
     return _read_all(flat, nested, depth_of(nested), tokens, template, flat_probs)
+
+
+def _id_lists(rows: Any, name: str) -> list[list[int]]:
+    """The ids of rows in one list.
+
+    Raises:
+        ContainerError: names the row that holds something else.
+    """
+    from antiphon.conversations.padding import leaves
+
+    result = []
+    for i, row in enumerate(leaves(rows)):
+        if row.is_floating_point() or row.dtype is torch.bool:
+            raise ContainerError(f"row {i} of {name} holds {row.dtype}, not token ids")
+        ids: list[int] = row.tolist()
+        if ids and min(ids) < 0:
+            raise ContainerError(
+                f"row {i} of {name} holds {min(ids)}, which is no token id: labels and fillers such as -100 must be "
+                "taken out first"
+            )
+        result.append(ids)
+    return result
 
 
 def text_to_history(text: Text, template: Template) -> ChatHistory:
