@@ -22,6 +22,7 @@ from antiphon.registry import families
 ROOT = Path(__file__).resolve().parent.parent
 LISTS = {
     "chatml": ROOT / "core/src/antiphon/chatml_models.json",
+    "deepseek": ROOT / "plugin-deepseek/src/antiphon_deepseek/models.json",
     "llama": ROOT / "plugin-llama/src/antiphon_llama/models.json",
     "qwen": ROOT / "plugin-qwen/src/antiphon_qwen/models.json",
 }

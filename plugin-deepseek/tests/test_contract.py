@@ -27,5 +27,5 @@ class TestCalling(FamilyContract):
 
 
 class TestAnnouncing(FamilyContract):
-    names = ("deepseek-v3.2", "deepseek-v4")
+    names = ("deepseek-v3.2", "deepseek-v4", "deepseek-v3.2-encoder", "deepseek-v4-encoder")
     system = tools = calls = parallel_calls = tool_results = True

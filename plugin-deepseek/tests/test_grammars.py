@@ -46,13 +46,14 @@ NOT_TOLD = {
     "deepseek-v3": REASONING | SYSTEM | UNPRINTED,
     "deepseek-r1-distill": REASONING | SYSTEM | UNPRINTED | STRIPPED,
     "deepseek-r1": REASONING | SYSTEM | STRIPPED | {"tool-two-rounds"},
-    "deepseek-r1-0528": REASONING | SYSTEM | STRIPPED | {"assistant-first"},
-    "deepseek-v3.1": REASONING | SYSTEM | STRIPPED | {"assistant-first"},
+    "deepseek-r1-0528": REASONING | SYSTEM | STRIPPED,
+    "deepseek-v3.1": REASONING | SYSTEM | STRIPPED,
     # Reasoning is printed after the last user message, and an inline block looks like it.
-    "deepseek-v3.2": {"reasoning-field-two-turns", "tool-round-reasoning", "assistant-first"}
+    "deepseek-v3.2": {"reasoning-field-two-turns", "tool-round-reasoning"}
     | SYSTEM
     | STRIPPED,
     "deepseek-v4": SYSTEM | STRIPPED | {"consecutive-users", "content-parts"},
+    "deepseek-v4-encoder": {"reasoning-field-two-turns"},
 }
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 

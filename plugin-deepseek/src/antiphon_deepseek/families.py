@@ -5,11 +5,8 @@ Two descriptors may share a template and a grammar where models with other vocab
 
 from __future__ import annotations
 
-import importlib.resources
-import json
-
 from antiphon.families import ModelFamily
-from antiphon.naming import own_names
+from antiphon.naming import known_models, own_names
 
 _PROMPT = r"'<｜Assistant｜><think>\n'"
 _UNOPENED = ((_PROMPT, "'<｜Assistant｜>'"),)
@@ -37,14 +34,7 @@ _NO_PROMPT = ("After a tool result no generation prompt is printed.",)
 _PLAIN = ("Calls, tool results and tools are dropped without a word.",)
 
 
-def _models() -> dict[str, dict[str, list[str]]]:
-    """Return digests and models by dialect, as tools/find_models.py wrote them."""
-    file = importlib.resources.files("antiphon_deepseek").joinpath("models.json")
-    found: dict[str, dict[str, list[str]]] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
-_MODELS = _models()
+_MODELS = known_models("antiphon_deepseek")
 
 
 def _names(line: str, words: str = "") -> tuple[str, ...]:
@@ -62,19 +52,43 @@ def _dialect(
     **fields: object,
 ) -> ModelFamily:
     """Return a descriptor; `models` are official names of the organisation, separated by blanks."""
-    known = _MODELS.get(name, {})
     official = tuple(f"deepseek-ai/{model}" for model in models.split())
     return ModelFamily(
         name=name,
         line="deepseek",
         template=f"antiphon_deepseek:templates/{template or name}.jinja",
         grammar=f"antiphon_deepseek.grammars:{grammar}",
-        digests=tuple(known.get("digests", ())),
-        model_ids=tuple(dict.fromkeys((*official, *known.get("models", ())))),
+        model_ids=tuple(dict.fromkeys((*official, *_MODELS.get(name, ())))),
         name_patterns=patterns,
         **{"end_tokens": (_EOS,), **fields},  # type: ignore[arg-type]
     )
 
+
+# The Python encoders that V3.2 and V4 have at their origin differ from the public Jinja templates in these.
+_TOOLS_APART = ("{{- '\\n\\n' if state.system -}}", "{{- '\\n\\n' -}}")
+_EMPTY_LINE = (
+    "{{- '</｜DSML｜invoke>\\n' }}",
+    "{{- '</｜DSML｜invoke>\\n' if call.function.arguments else '\\n</｜DSML｜invoke>\\n' }}",
+)
+_CLOSED = ("'<think></think>'", "'</think>'")
+_DENSE = tuple(
+    (text, text.replace("\n\n", "\n"))
+    for text in (
+        "## Tools\n\nYou",
+        "function_calls>\n\nString",
+        "objects).\n\nIf",
+        "example:\n\n",
+        "function_calls>\n\n<function_results>",
+        "</function_results>\n\n<think>",
+        "results</think>\n\nHere",
+    )
+)
+_ENCODER = (
+    "Renders as the Python encoder does where system messages come first and questions and answers take turns.",
+    "A call without arguments holds an empty line.",
+    "Content in parts is refused or printed as Python prints it; the encoder knows parts of text.",
+    "What the encoder refuses (an answer without reasoning where thinking is on) is printed.",
+)
 
 FAMILIES = (
     _dialect(
@@ -84,6 +98,7 @@ FAMILIES = (
             *_names(r"deepseek[-_]?(?:coder[-_])?v2", "chat|lite|instruct|base"),
             *_names(r"deepseek[-_](?:llm|moe|math)", "chat|instruct|base|rl"),
         ),
+        digests=("8aeba567270fa9a8d5372caf4b04affea947c4421d96adc01e3ff94021b0ae8e",),
         notes=_PLAIN,
     ),
     _dialect(
@@ -91,6 +106,7 @@ FAMILIES = (
         "CODER",
         patterns=_names(r"deepseek[-_]coder", r"instruct|base|v1\.5"),
         end_tokens=("<|EOT|>", _EOS),
+        digests=("993c0af704bad76aeba4263a5318f7873a06420a8eb7d40b72a49c39599c0a66",),
         notes=(
             "Every role but system and user stands under the heading of a response, tool results too.",
             "A message's calls are dropped.",
@@ -103,6 +119,7 @@ FAMILIES = (
         patterns=_names(r"deepseek[-_]prover[-_]v1(?:[.p_]5)?", "base|sft|rl"),
         end_tokens=("<|EOT|>", _EOS),
         variant_of="deepseek-coder",
+        digests=("8ba1ca9a4c606d3f324a0c800a5004ae2e08eea7e917e1cb04c6b38fb5feebfc",),
         notes=(
             "The default system text is printed even where there is a system message.",
             "A generation prompt is printed even where none is asked for; there is no BOS.",
@@ -112,6 +129,7 @@ FAMILIES = (
         "deepseek-v2-0628",
         "V2_0628",
         patterns=_names(r"deepseek[-_]?v2(?=.*0628)", "chat|0628"),
+        digests=("980c96c053071fb6157ca0c0d56d6f542bfdd8196259e401c9d3c782190ea607",),
         notes=_PLAIN,
     ),
     _dialect(
@@ -121,6 +139,7 @@ FAMILIES = (
         edits=((_JOINED + " %}", "message.content %}{{ '        ' }}"),),
         patterns=_names(r"deepseek[-_]coder[-_]v2(?=.*0724)", "instruct|0724"),
         arguments="string",
+        digests=("cac8d3ea82bac9a92114e474c67bed1497208570426258f9c447a1b355322117",),
         notes=(
             "Eight spaces stand before BOS for every system message; only the last one's text is printed.",
             *_UNCLOSED,
@@ -134,6 +153,7 @@ FAMILIES = (
         edits=((_JOINED, "message.content"),),
         patterns=_names(r"deepseek[-_]?v2[.p_]5", "1210"),
         arguments="string",
+        digests=("54d400beedcd17f464e10063e0577f6f798fa896266a912d8a366f8a2fcc0bca",),
         notes=("Only the last system message's text is printed.", *_UNCLOSED, *_NO_PROMPT),
     ),
     _dialect(
@@ -144,6 +164,10 @@ FAMILIES = (
         required_tokens=_V3,
         excluded_tokens=(_DSML,),
         arguments="string",
+        digests=(
+            "3b8267e54b67df6500f231ffa969955cc9d26b3444a291ced4eb96ca7d3ca1ea",
+            "c03b9f24789a92b4bfab159476e6271b5b396318feacbdccc802ab305e4f0260",
+        ),
         notes=(*_UNCLOSED, *_NO_PROMPT),
     ),
     _dialect(
@@ -154,6 +178,7 @@ FAMILIES = (
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
+        digests=("563b1ce7d61d50a9b4c7439a912a1116f095b712df5b5e4d3e1116049874eb64",),
         notes=(
             "Answers lose the text up to the last </think>, but for those that follow a tool result.",
             "tool_calls=[] prints the closing markers alone and loses the content; None is refused.",
@@ -170,6 +195,7 @@ FAMILIES = (
         edits=_UNOPENED,
         variant_of="deepseek-r1",
         arguments="string",
+        digests=("3a3036eeb96ca0e48565fc1f19b4d7d3fa17ada32bb1b3d5ed539ae74cf22923",),
         notes=("As deepseek-r1, but the generation prompt does not open the reasoning.",),
     ),
     _dialect(
@@ -180,6 +206,7 @@ FAMILIES = (
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
+        digests=("53671bac29bcb3e1f95f51b8c77d85a6011b66dc38bd23dce64eef04384a976b",),
         notes=(
             "The answer's header is printed with every user message, even where no prompt is asked for.",
             "Content None is refused, in messages with calls too; tool_calls=[] loses the content.",
@@ -211,6 +238,10 @@ FAMILIES = (
         required_tokens=(*_ROLES, "<think>", "</think>"),
         excluded_tokens=("<｜tool▁calls▁begin｜>",),
         arguments="string",
+        digests=(
+            "56a1447ad31926fdc21fb07e56e5642bd9c850c4f52d8c8af7bbe5f079a84f5f",
+            "dd2675619a64a449cdcdd2b93e605a0a50764cee41e344f244752bc93643936c",
+        ),
         notes=(
             "Answers lose the text up to the last </think>, but for those that follow a tool result.",
             "Only the last system message's text is printed.",
@@ -225,6 +256,7 @@ FAMILIES = (
         edits=_UNOPENED,
         variant_of="deepseek-r1-distill",
         arguments="string",
+        digests=("b6835114b7303ddd78919a82e4d9f7d8c26ed0d7dfc36beeb12d524f6144eab1",),
         notes=("As deepseek-r1-distill, but the generation prompt does not open the reasoning.",),
     ),
     _dialect(
@@ -235,6 +267,7 @@ FAMILIES = (
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
+        digests=("45690185067ea25c073bff2d3e425a45ee2564d2bbf6cdf7d885e139d460b8e0",),
         notes=(
             "Answers lose the text up to the first </think>, but for those that follow a tool result.",
             "The header of an answer is printed after a user message only.",
@@ -251,6 +284,7 @@ FAMILIES = (
         required_tokens=(*_ROLES, "<think>", "</think>", _DSML),
         excluded_tokens=(_REMINDER,),
         arguments="mapping",
+        digests=("8e5a13fcc4bdd4d943311fc59064b805770fdeddfccbd7f1c252cc16e8acaf3d",),
         notes=(
             "With thinking off the prompt ends in <think></think>, earlier answers begin with </think> alone.",
             "A developer message is not printed, but counts as the last user message.",
@@ -265,9 +299,40 @@ FAMILIES = (
         patterns=_names(r"deepseek[-_]?v4", "flash|pro"),
         required_tokens=(*_ROLES, "<think>", "</think>", _DSML, _REMINDER),
         arguments="mapping",
+        digests=("b6f8261e0d132011f6420590294c9811f715fc9a51fb376d939d1f1d7150e967",),
         notes=(
             "With thinking off or reasoning dropped an earlier answer begins with </think> alone.",
             "Reasoning effort, response formats and tasks of the Python encoder are not printed.",
+        ),
+    ),
+    _dialect(
+        "deepseek-v3.2-encoder",
+        "V3_2_ENCODER",
+        template="deepseek-v3.2",
+        edits=(_TOOLS_APART, _EMPTY_LINE, _CLOSED, *_DENSE),
+        variant_of="deepseek-v3.2",
+        arguments="mapping",
+        notes=("Earlier answers begin with </think> alone where thinking is off.", *_ENCODER),
+    ),
+    _dialect(
+        "deepseek-v4-encoder",
+        "V4_ENCODER",
+        template="deepseek-v4",
+        edits=(
+            _TOOLS_APART,
+            _EMPTY_LINE,
+            # It drops earlier reasoning unless told otherwise or tools are given.
+            (
+                "not drop_thinking or state.results or loop",
+                "drop_thinking is false or tools or loop",
+            ),
+        ),
+        variant_of="deepseek-v4",
+        arguments="mapping",
+        notes=(
+            "With thinking off or reasoning dropped an earlier answer begins with </think> alone.",
+            "Reasoning before the last question is dropped where no tools are given, unless drop_thinking is false.",
+            *_ENCODER,
         ),
     ),
 )

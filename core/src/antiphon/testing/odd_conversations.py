@@ -1,12 +1,12 @@
 """Random conversations for comparing templates: in order, odd, and broken ones.
 
-One `random.Random` decides everything, so a seed names a conversation, and hypothesis (by
-``randoms(use_true_random=False)``) can shrink one. Texts and variables come from the template itself:
+One `random.Random` decides everything, so a seed names a conversation. Texts and variables come from the template itself:
 what it looks for is what may tell it from another.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -76,6 +76,7 @@ class Vocabulary:
     keys: tuple[str, ...] = ()
 
 
+@functools.lru_cache(maxsize=256)
 def vocabulary_of(*templates: str) -> Vocabulary:
     """Return what some templates look at, all of them together.
 
