@@ -1,7 +1,7 @@
 """Random conversations for comparing templates: in order, odd, and broken ones.
 
-One `random.Random` decides everything, so a seed names a conversation. Texts and variables come from the template itself:
-what it looks for is what may tell it from another.
+One `random.Random` decides everything, so a seed names a conversation. Texts and variables come from
+the template itself: what it looks for is what may tell it from another.
 """
 
 from __future__ import annotations
