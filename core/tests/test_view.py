@@ -93,6 +93,41 @@ def test_a_trajectory_is_its_ids_with_their_messages_and_log_probs(
         assert row.reward == record["reward"]
 
 
+FORGETFUL = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' and not loop.last %}(forgotten){% else %}{{ m.content }}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_the_segments_of_a_rewritten_conversation_are_each_as_they_were_sampled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import rollout_helpers
+    from antiphon.rollouts.files import read_records
+
+    forgetful = rollout_helpers.byte_tokenizer(FORGETFUL)
+    monkeypatch.setattr(
+        "antiphon.rollouts.run.load_backend",
+        lambda options: rollout_helpers.FakeBackend(tokenizer=forgetful),
+    )
+    output = tmp_path / "o.jsonl"
+    assert run(["rollout", "--limit", "6", "--max-turns", "3", "--output", str(output)]) == 0
+    records = read_records(output)
+    assert max(record["segment"] for record in records) == 2
+    for row, record in zip(read_rows(str(output), Options(forgetful)), records, strict=True):
+        assert texts(row) == forgetful.decode(record["input_ids"])
+        turns = [turn for turn in record["turns"] if turn["segment"] == record["segment"]]
+        answers = [i for i, role in enumerate(row.roles) if role == "assistant"]
+        for turn in turns:
+            number = answers[record["turns"].index(turn)]
+            ids = record["input_ids"][turn["start"] : turn["end"]]
+            own = [piece for piece in row.pieces if piece.message == number]
+            assert [i for piece in own for i in piece.ids][: len(ids)] == ids
+            assert all(piece.trained for piece in own)
+        assert "segment" in row.facts
+
+
 def test_samples_are_the_same_as_the_chats_they_were_made_of(made: Path, tokenizer: Any) -> None:
     samples = list(read_rows(str(made / "data"), Options(tokenizer)))
     chats = list(read_rows(str(made / "chats.jsonl"), Options(tokenizer)))
