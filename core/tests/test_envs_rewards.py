@@ -22,6 +22,7 @@ from antiphon.envs import (
     RetrieveLogProb,
     TopKRewardSelector,
     WordProblems,
+    check_env,
 )
 from antiphon.errors import EnvError, InvalidParameter
 from tensordict import TensorDict, TensorDictBase
@@ -40,7 +41,15 @@ def helpers() -> Any:
 
 def sampled(env: Any, lengths: tuple[int, ...]) -> TensorDictBase:
     """Reset and answer with ids and log-probs of these lengths, as a policy in tokens mode does."""
-    root = env.reset(TensorDict({"query": ["a", "a longer one"]}, batch_size=2))
+    return sampled_from(env.reset(asked()), lengths)
+
+
+def asked() -> TensorDict:
+    return TensorDict({"query": ["a", "a longer one"]}, batch_size=2)
+
+
+def sampled_from(root: TensorDictBase, lengths: tuple[int, ...]) -> TensorDictBase:
+    root = root.copy()
     prompts = list(root.get("tokens").get("prompt", as_list=True))
     answers = [torch.arange(5, 5 + n) for n in lengths]
     fulls = [torch.cat(pair) for pair in zip(prompts, answers, strict=True)]
@@ -93,7 +102,7 @@ def test_the_reward_may_be_left_alone(env: ChatEnv) -> None:
     step = transformed.step(sampled(transformed, (1, 1)))
     assert step["next", "reward"].tolist() == [[0.0], [0.0]]
     assert step["next", "kl_penalty"].tolist() == [[2.0], [2.0]]
-    assert "kl_penalty" in transformed.full_observation_spec
+    assert "kl_penalty" in transformed.full_reward_spec
 
 
 def test_log_probs_of_a_real_wrapper(env: ChatEnv, helpers: Any) -> None:
@@ -126,6 +135,21 @@ def test_what_does_not_fit_is_refused(env: ChatEnv) -> None:
     transformed = env.append_transform(KLComputation())
     with pytest.raises(EnvError, match="no log-probs under"):
         transformed.step(sampled(transformed, (1, 1)))
+
+
+def test_what_a_transform_adds_is_what_its_specs_say(env: ChatEnv) -> None:
+    def policy(root: TensorDictBase) -> TensorDictBase:
+        return sampled_from(root, (2, 4))
+
+    for added in (
+        KLRewardTransform(Scorer(-3.0)),
+        RetrieveLogProb(Scorer(-3.0), log_probs_full_key=("ref_log_probs", "full")),
+        PolicyVersion(),
+        PolicyVersion("uuid"),
+        FormatReward("x"),
+        LengthReward(3, 3),
+    ):
+        check_env(env.append_transform(added), asked(), policy)
 
 
 # Versions and selections

@@ -119,10 +119,10 @@ class RetrieveLogProb(Transform):
         made = ragged(LogProbs, (len(rows),), {"full": rows}, self.device)
         return tensordict.set(self.key[0], made)
 
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        shape = observation_spec.shape
-        observation_spec[self.key] = Unbounded((*shape, -1))
-        return observation_spec
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        # Like a reward it belongs to the step: a reset has none, the next step another.
+        reward_spec[self.key[0]] = LogProbs.default_spec(reward_spec.shape, keys=["full"])
+        return reward_spec
 
 
 def _answer_lengths(tensordict: TensorDictBase, rows: list[torch.Tensor]) -> list[int]:
@@ -196,9 +196,9 @@ class KLComputation(Transform):
         self._step(tensordict, following)
         return tensordict
 
-    def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        observation_spec[self.kl_key] = Unbounded((*observation_spec.shape, 1))
-        return observation_spec
+    def transform_reward_spec(self, reward_spec: Composite) -> Composite:
+        reward_spec[self.kl_key] = Unbounded((*reward_spec.shape, 1))
+        return reward_spec
 
 
 class RetrieveKL(Compose):
