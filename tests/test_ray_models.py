@@ -55,7 +55,11 @@ def backends(model: Path) -> Iterator[tuple[Any, Any]]:
         log_to_driver=False,
         configure_logging=False,
         object_store_memory=128 * 1024 * 1024,
-        _system_config={"enable_metrics_collection": False},
+        _system_config={
+            "enable_metrics_collection": False,
+            # On a busy machine a worker takes long to be there.
+            "worker_register_timeout_seconds": 600,
+        },
     )
     far = RayBackend(str(model), replicas=2, dtype="float32")
     near = TransformersBackend(str(model), dtype="float32")

@@ -21,7 +21,11 @@ def ray_cluster() -> Iterator[None]:
         log_to_driver=False,
         configure_logging=False,
         object_store_memory=128 * 1024 * 1024,
-        _system_config={"enable_metrics_collection": False},
+        _system_config={
+            "enable_metrics_collection": False,
+            # On a busy machine a worker takes long to be there.
+            "worker_register_timeout_seconds": 600,
+        },
     )
     yield
     ray.shutdown()
