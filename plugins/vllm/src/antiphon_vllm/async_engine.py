@@ -21,7 +21,7 @@ from antiphon_transformers.embedded import NAMES, embedded_folder
 from antiphon_vllm import _compat
 from antiphon_vllm.adapters import Adapters
 from antiphon_vllm.async_gate import TemperatureGate
-from antiphon_vllm.async_thread import CLOSED, AwaitableBackend, LoopThread, together
+from antiphon_vllm.async_thread import CLOSED, AwaitableBackend, LoopThread, score_rows, together
 from antiphon_vllm.async_weights import stored
 from antiphon_vllm.engine import as_folder, declared_ends, engine_options, tokenizer_of
 from antiphon_vllm.requests import (
@@ -30,8 +30,6 @@ from antiphon_vllm.requests import (
     Sampling,
     extra_parameters,
     generation,
-    read_score,
-    score_request,
 )
 from antiphon_vllm.weights import Checkpoint
 
@@ -170,21 +168,15 @@ class AsyncVLLMBackend(AwaitableBackend):
     async def _score(
         self, batch: TokenBatch, starts: Sequence[int], temperature: float, entropy: bool
     ) -> Scores:
-        async def scored(number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-            row = batch.rows[number]
-            request = score_request(row, entropy=entropy)
-            output = None
-            if request is not None:
-                output, _ = await self._ask(request, temperature, number)
-            return read_score(output, row, starts[number], number, entropy=entropy)
+        async def ask(request: Request, row: int) -> Any:
+            return (await self._ask(request, temperature, row))[0]
 
         while True:
             loads = len(self._versions)
-            found = await together(scored(number) for number in range(len(batch)))
+            log_probs, entropies = await score_rows(batch, starts, entropy, ask)
             if loads == len(self._versions):
-                break  # else some of it may come from the old weights, some from the new
-        entropies = [each for _, each in found if each is not None] if entropy else None
-        return Scores([log_probs for log_probs, _ in found], entropies, self.weight_version)
+                return Scores(log_probs, entropies, self.weight_version)
+            # Else some of it may come from the old weights, some from the new.
 
     async def _ask(
         self, request: Request, temperature: float, row: int, lora: Any = None

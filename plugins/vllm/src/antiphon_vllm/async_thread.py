@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 import torch
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import Generation, Scores, TokenBatch, check_rows
 from antiphon.generation.sampling import SamplingParams
+
+from antiphon_vllm.requests import Request, read_score, score_request
 
 #: What a backend that was closed says.
 CLOSED = "The backend is closed; make a new one."
@@ -72,6 +74,32 @@ async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def score_rows(
+    batch: TokenBatch,
+    starts: Sequence[int],
+    entropy: bool,
+    ask: Callable[[Request, int], Awaitable[Any]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor] | None]:
+    """Return the log-probs of rows that are scored at once, and their entropies where asked for.
+
+    Args:
+        batch: The rows.
+        starts: Per row the first position that is asked for.
+        entropy: Whether entropies are wanted.
+        ask: Returns the finished output for a request, given the row's number.
+    """
+
+    async def scored(number: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        row = batch.rows[number]
+        request = score_request(row, entropy=entropy)
+        output = None if request is None else await ask(request, number)
+        return read_score(output, row, starts[number], number, entropy=entropy)
+
+    found = await together(scored(number) for number in range(len(batch)))
+    entropies = [each for _, each in found if each is not None] if entropy else None
+    return [log_probs for log_probs, _ in found], entropies
 
 
 class AwaitableBackend(ABC):

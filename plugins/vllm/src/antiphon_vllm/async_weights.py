@@ -27,16 +27,18 @@ def stored(weights: Iterable[tuple[str, torch.Tensor]]) -> Iterator[str]:
     Raises:
         OutputError: There is no room for them.
     """
+    from safetensors import SafetensorError
+
     given = list(weights)
     size = sum(value.numel() * value.element_size() for _, value in given)
     folder = tempfile.mkdtemp(prefix="antiphon-weights-", dir=_place(size))
     try:
         try:
             _write(given, Path(folder))
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise OutputError(
-                f"{size / 1e9:.1f} GB of weights could not be written to {folder} for the engine: "
-                f"{error.strerror or error}; make room there, or set TMPDIR to another folder."
+                f"{size / 1e9:.3g} GB of weights could not be written to {folder} for the engine "
+                f"({error}); make room there, or set TMPDIR to another folder."
             ) from error
         yield folder
     finally:

@@ -18,14 +18,12 @@ from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.stopping import find_end_ids
 from antiphon_transformers.loading import load_tokenizer
 
-from antiphon_vllm.async_thread import CLOSED, AwaitableBackend, LoopThread, together
+from antiphon_vllm.async_thread import CLOSED, AwaitableBackend, LoopThread, score_rows, together
 from antiphon_vllm.requests import (
     LAYOUT,
     Request,
     Sampling,
     generation,
-    read_score,
-    score_request,
 )
 from antiphon_vllm.server_http import Server
 
@@ -99,15 +97,11 @@ class VLLMServerBackend(AwaitableBackend):
             ModelNotFound: It does not serve this model.
             InvalidParameter: The size of the vocabulary can't be found out.
         """
+        self._server = Server(
+            model, api_key=api_key, timeout=timeout, retries=retries, max_in_flight=max_in_flight
+        )
         self._loop = LoopThread("antiphon-vllm-server")
         try:
-            self._server = Server(
-                model,
-                api_key=api_key,
-                timeout=timeout,
-                retries=retries,
-                max_in_flight=max_in_flight,
-            )
             card = _card(self._loop.run(self._server.get("/v1/models")), served_model, self._server)
             self.served_model = str(card["id"])
             root = str(card.get("root") or card["id"])
@@ -117,7 +111,7 @@ class VLLMServerBackend(AwaitableBackend):
             config = _config(root) if vocab_size is None or end_ids is None else None
             self.vocab_size = vocab_size or _vocabulary(config, self.tokenizer, self._server)
         except BaseException:
-            self._loop.close()
+            self.close()
             raise
         if end_ids is None:
             end_ids = find_end_ids(
@@ -159,20 +153,9 @@ class VLLMServerBackend(AwaitableBackend):
                 f"The server at {self._server.url} scores at temperature 1, not {temperature:g}; score "
                 "at 1, or with an engine of your own."
             )
-        if entropy:
-            raise InvalidParameter(
-                f"The server at {self._server.url} gives no whole distributions, which entropies need; "
-                "score with an engine of your own."
-            )
 
-        async def scored(number: int) -> torch.Tensor:
-            row = batch.rows[number]
-            request = score_request(row)
-            output = None if request is None else await self._ask(request, number)
-            return read_score(output, row, starts[number], number)[0]
-
-        found = await together(scored(number) for number in range(len(batch)))
-        return Scores(found, None, self.weight_version)
+        log_probs, entropies = await score_rows(batch, starts, entropy, self._ask)
+        return Scores(log_probs, entropies, self.weight_version)
 
     async def _ask(self, request: Request, row: int) -> Output:
         settings = {k: v for k, v in request.settings.items() if k not in _LOCAL}
@@ -276,7 +259,11 @@ def _output(found: Any, request: Request, row: int, server: Server) -> Output:
         entries = _field(choice, "prompt_logprobs", row, server)
         for token, entry in zip(prompt, entries, strict=False):
             known = (entry or {}).get(str(token))
-            prompt_log_probs.add([] if known is None else [(token, known["logprob"])])
+            if known is None:
+                prompt_log_probs.add([])
+                continue
+            others = [(int(other), each["logprob"]) for other, each in entry.items()]
+            prompt_log_probs.add([(token, known["logprob"]), *others])
     text, reason = choice.get("text") or "", choice.get("stop_reason")
     answer = Completion(list(ids), choice.get("finish_reason"), reason, text, flat)
     return Output(list(prompt), [answer], prompt_log_probs)
