@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from antiphon.errors import FamilyNotFound
 from antiphon.reading import (
+    CallForm,
     Grammar,
+    ParamForm,
     parse,
     parse_response,
     read_conversation,
@@ -503,3 +505,25 @@ def test_an_end_token_between_calls_is_no_content_of_a_conversation_from_ids() -
         message = parse(given_, tokenizer=tokenizer, family=grammar)[1]
         assert len(message["tool_calls"]) == 2
         assert not message["content"]
+
+
+@pytest.mark.parametrize("value", ["a </param> b", "<x> & ]] >\n", "", "<![CDATA[", "one"])
+@pytest.mark.parametrize("cut", [1, 2, 5])
+def test_a_value_in_a_section_of_its_own_is_what_stands_in_it(value: str, cut: int) -> None:
+    param = ParamForm('<param name="', '">', "</param>", cdata=True)
+    form = CallForm(
+        "params", opener='<function name="', closer="</function>", name_closer='">', param=param
+    )
+    grammar = replace(QWEN3, calls=(form,))
+    for shown in (f"<![CDATA[{value}]]>", value):
+        if shown == value and value.startswith(("a", "<")):
+            continue  # such values stand in a section
+        text = f'<function name="f"><param name="a">{shown}</param></function><|im_end|>'
+        parser = stream_parser(family=grammar)
+        for start in range(0, len(text), cut):
+            parser.feed(text[start : start + cut])
+        message = parser.close()
+        assert calls_of(message) == [("f", {"a": value})]
+        assert message == parse_response(text, family=grammar)
+        plain = replace(grammar, calls=(replace(form, param=replace(param, cdata=False)),))
+        assert calls_of(parse_response(text, family=plain))[0][1]["a"].startswith(shown[:9])

@@ -19,6 +19,8 @@ from antiphon.reading.compiled import CompiledCall, Mark
 from antiphon.reading.literals import decode_python
 from antiphon.reading.scan import WHITE, Invalid, decode_json, skip_white
 
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
+
 
 def read_params(
     call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
@@ -110,6 +112,14 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     else:
         tail = param.key_closer.tail
     start = _skip_tail(text, at, tail)
+    if form.cdata:
+        if not final and _CDATA.startswith(text[start:]):
+            return False
+        if text.startswith(_CDATA, start):
+            at = text.find(_CDATA_END, start)
+            if at < 0:
+                return False
+            at += len(_CDATA_END)
     found = _value_end(call, text, at, final, (*progress.keys(),), key)
     if found is None:
         return False
@@ -117,6 +127,8 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     start = min(start, value_end)
     value_end = _trim_lead(text, start, value_end, param.closer.lead)
     raw = call.plain(text[start:value_end])
+    if form.cdata and raw.startswith(_CDATA) and raw.endswith(_CDATA_END):
+        raw = raw[len(_CDATA) : -len(_CDATA_END)]
     if form.quoted:
         try:
             progress.params[key] = python_or_json(raw)

@@ -201,6 +201,7 @@ class ParamForm:
         typed: Without a schema, a value that is JSON and not a string is read as such (GLM's
             templates write strings bare and all else as JSON).
         quoted: Every value is JSON or a Python literal, strings too.
+        cdata: A value may stand between ``<![CDATA[`` and ``]]>``, which are not its own.
     """
 
     opener: str
@@ -210,6 +211,7 @@ class ParamForm:
     values: ValueForm = "json"
     typed: bool = False
     quoted: bool = False
+    cdata: bool = False
 
 
 @dataclass(frozen=True)

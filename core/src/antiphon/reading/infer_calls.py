@@ -113,6 +113,8 @@ class _Calls:
             if form.style not in ("json", "pythonic"):
                 raise Unreadable("nothing marks the beginning of a call")
             form = replace(form, bare=True, block_opener="", opener="")
+        if form.param is not None:
+            form = replace(form, param=replace(form.param, cdata=self._has_cdata()))
         grammar = replace(self.grammar, calls=(form,))
         prompted = shown.render(shown.answer(), prompt=True) or ""
         whole = tail[: len(header) + end] + shared
@@ -202,6 +204,12 @@ class _Calls:
             # Some templates close the block only after several calls.
             block_closer=after[len(closer) :] or behind[len(closer) :],
         )
+
+    def _has_cdata(self) -> bool:
+        """Whether values with signs of XML in them stand in a section of their own."""
+        answer, value = self.shown.answer(), "Valwq <b> & c"
+        answer["tool_calls"][0]["function"]["arguments"] = {"aqx": value}
+        return f"<![CDATA[{value}]]>" in (self.shown.render(answer) or "")
 
     def _content_behind(self, form: CallForm) -> str | None:
         """Return what stands between a call and the content behind it, where that is the order."""
