@@ -278,6 +278,17 @@ def test_async_functions_are_awaited_and_cancelled_in_time() -> None:
     box.close()
 
 
+def test_a_time_out_inside_a_tool_is_its_own() -> None:
+    async def ask() -> None:
+        """Ask another."""
+        raise TimeoutError("the other did not answer")
+
+    box = ToolBox([ask], timeout=60)
+    text = box.answer([called("ask", {})])[0][0]["content"]
+    assert text == "Error: TimeoutError: the other did not answer"
+    box.close()
+
+
 class Odd:
     def __str__(self) -> str:
         return "odd"

@@ -12,6 +12,10 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+class TookTooLong(Exception):
+    """A coroutine did not end in time; told apart from a time-out that it raises itself."""
+
+
 class LoopThread:
     """Runs coroutines, in one loop, for callers on any thread.
 
@@ -41,11 +45,13 @@ class LoopThread:
         """Run a coroutine and return what it returns.
 
         Raises:
-            concurrent.futures.TimeoutError: It took more than ``timeout`` seconds; it is cancelled.
+            TookTooLong: It took more than ``timeout`` seconds; it is cancelled.
         """
         future = self.start(coroutine)
         try:
-            return future.result(timeout)
+            if not concurrent.futures.wait([future], timeout).done:
+                raise TookTooLong(f"more than {timeout} seconds")
+            return future.result()
         finally:
             future.cancel()  # nothing where it has ended
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from antiphon.envs.loops import LoopThread
+from antiphon.envs.loops import LoopThread, TookTooLong
 from antiphon.envs.tools import Tool, ToolTransform
 from antiphon.errors import EnvError, InvalidParameter, ToolError
 
@@ -107,7 +107,7 @@ class MCPConnection:
         try:
             # The package ends the call by itself; the longer time is for a loop that is stuck.
             result = self._loop.run(session.call(name, arguments), self.timeout + _GRACE)
-        except concurrent.futures.TimeoutError as error:
+        except TookTooLong as error:
             raise ToolError(self._late()) from error
         except concurrent.futures.CancelledError as error:
             raise ToolError(f"the MCP server {self.name!r} was closed during the call.") from error

@@ -6,7 +6,6 @@ fit, an exception, a time-out) is a tool message too: the model may try again, t
 
 from __future__ import annotations
 
-import concurrent.futures
 import inspect
 import json
 import queue
@@ -20,7 +19,7 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from antiphon.envs.chat import ChatEnv
-from antiphon.envs.loops import LoopThread
+from antiphon.envs.loops import LoopThread, TookTooLong
 from antiphon.envs.tasks import Message
 from antiphon.envs.tool_schemas import Schema, converted, function_schema, type_hints
 from antiphon.envs.transformed import Transform, TransformedEnv
@@ -183,7 +182,7 @@ class ToolBox:
             if inspect.iscoroutine(result):
                 try:
                     result = self._loop.run(result, self.timeout)
-                except concurrent.futures.TimeoutError:
+                except TookTooLong:
                     return self._late()
             text = result_text(result)
         except ToolError as error:
