@@ -1,0 +1,155 @@
+"""What must hold for every dialect alike: faults that were met in one are looked for in all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import antiphon
+import pytest
+from antiphon.errors import AntiphonError, TemplateRefused
+from antiphon.families import ModelFamily
+from antiphon.reading import read_response, unparse
+from antiphon.registry import families
+from antiphon.testing.stand_in import special_tokens_for
+
+EVERY = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "note",
+            "description": "Keep a note.",
+            "parameters": {
+                "type": "object",
+                "properties": {"text": {"type": "string"}, "deep": {"type": "object"}},
+            },
+        },
+    }
+]
+ASKED = [{"role": "user", "content": "Note it."}]
+
+
+def variables(family: ModelFamily) -> dict[str, str]:
+    return {**special_tokens_for(family), "date_string": "01 Jan 2025"}
+
+
+def call(arguments: Any, family: ModelFamily | None = None) -> dict[str, Any]:
+    if family is not None and family.arguments == "string":
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {"name": "note", "arguments": arguments}
+    return {"id": "call12345", "type": "function", "function": function}
+
+
+def turn_with(family: ModelFamily, arguments: list[Any]) -> tuple[str, str] | None:
+    """Return prompt and turn of calls; None where the dialect prints fewer."""
+    calls = [call(each, family) for each in arguments]
+    for content in ("", None):
+        messages = [*ASKED, {"role": "assistant", "content": content, "tool_calls": calls}]
+        try:
+            rendering = antiphon.render(
+                messages, family=family.name, tools=TOOLS, **variables(family)
+            )
+            prompt = antiphon.render(
+                ASKED,
+                family=family.name,
+                tools=TOOLS,
+                add_generation_prompt=True,
+                **variables(family),
+            ).text
+        except AntiphonError:
+            continue
+        if rendering.text.count("note") >= prompt.count("note") + len(calls) and rendering.turns:
+            turn = rendering.turns[-1]
+            return prompt, rendering.text[turn.start : turn.end]
+    return None
+
+
+def arguments_of(message: dict[str, Any]) -> list[Any]:
+    given = [each["function"]["arguments"] for each in message.get("tool_calls") or ()]
+    return [json.loads(each) if isinstance(each, str) else each for each in given]
+
+
+def markers_of(family: ModelFamily) -> Iterator[str]:
+    grammar = family.load_grammar()
+    assert grammar is not None
+    for form in grammar.calls:
+        for text in (form.opener, form.closer, form.block_opener, form.block_closer):
+            yield text.strip()
+    yield from (*family.end_tokens, "</think>", "<think>", '"}', "}}", "]", "```", "</parameter>")
+
+
+@EVERY
+def test_markers_in_arguments_do_not_end_a_call(family: ModelFamily) -> None:  # case parse-qwen-01
+    compared = 0
+    for marker in dict.fromkeys(filter(None, markers_of(family))):
+        for arguments in ({"text": f"a {marker} b"}, {"deep": {"k": [marker, {"z": marker}]}}):
+            for others in ([], [{"text": "second"}]):
+                made = turn_with(family, [arguments, *others])
+                if made is None:
+                    continue
+                prompt, turn = made
+                read = antiphon.parse_response(turn, prompt=prompt, family=family.name, tools=TOOLS)
+                assert arguments_of(read) == [arguments, *others], marker
+                compared += 1
+    if not compared:
+        pytest.skip("the dialect prints no calls")
+
+
+@EVERY
+def test_a_turn_cut_anywhere_keeps_its_whole_calls_and_its_text(  # case parse-qwen-04
+    family: ModelFamily,
+) -> None:
+    wanted = [{"text": "one"}, {"text": "tw{o"}]
+    made = turn_with(family, wanted) or turn_with(family, wanted[:1])
+    if made is None:
+        pytest.skip("the dialect prints no calls")
+    prompt, turn = made
+    for size in range(len(turn)):
+        read = read_response(turn[:size], prompt=prompt, family=family.name, tools=TOOLS)
+        assert unparse(read) == turn[:size]
+        assert not read.message["is_complete"]
+        whole = [c for c in read.message.get("tool_calls") or () if c["status"] == "ok"]
+        found = arguments_of({"tool_calls": whole})
+        assert found == wanted[: len(found)], turn[:size]
+
+
+@EVERY
+def test_a_call_reads_alike_however_its_content_and_arguments_are_spelled(  # cases args-01, args-03
+    family: ModelFamily,
+) -> None:
+    texts = set()
+    for content in ({"content": None}, {"content": ""}, {}):
+        for arguments in ({"x": 1}, '{"x": 1}'):
+            answer = {"role": "assistant", "tool_calls": [call(arguments)], **content}
+            history = antiphon.History.from_chats(
+                [*ASKED, answer, {"role": "tool", "content": "1"}]
+            )
+            try:
+                texts.add(
+                    antiphon.render(
+                        history, family=family.name, tools=TOOLS, **variables(family)
+                    ).text
+                )
+            except TemplateRefused:
+                texts.add("")
+    assert len(texts) == 1
+
+
+@EVERY
+@pytest.mark.parametrize("text", ["The capital is ", "  lead", "x\n\n", "{", "a </think> b"])
+def test_a_continued_answer_ends_where_it_was_cut(  # cases ws-01, ws-03
+    family: ModelFamily, text: str
+) -> None:
+    earlier = [
+        {"role": "user", "content": "And Spain?"},
+        {"role": "assistant", "content": "The capital is "},
+    ]
+    for before in ([], earlier):
+        messages = [*before, *ASKED, {"role": "assistant", "content": text}]
+        rendering = antiphon.render(
+            messages, family=family.name, continue_final_message=True, **variables(family)
+        )
+        assert rendering.text.rstrip().endswith(text.strip())
+        assert not rendering.turns[-1].closed
