@@ -1,4 +1,4 @@
-# make test  everything: each distribution's tests, the cross-distribution tests, lint, types, wheels
+# make test  everything: each distribution's tests, the cross-distribution tests, the oldest versions, docs, lint, types, wheels
 # make demo  a rollout with a small real model on the processor
 # Both set up what they need on a machine with Python >= 3.10, pip and make.
 

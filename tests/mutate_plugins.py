@@ -218,6 +218,8 @@ def sample(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Mutant
         for name in names:
             while left[name] and made < count:
                 mutant = left[name].pop()
+                if mutant.template is not None and not judges[name].official:
+                    continue  # with nothing to hold it against, another text is another dialect
                 check = judges[name].notices(mutant)
                 if check or judges[name].is_shown(mutant):
                     made += 1

@@ -90,6 +90,21 @@ def test_run_that_meets_a_broken_plugin_warns_of_it_once(site: Path) -> None:
     assert "PluginWarning" in strict.stderr
 
 
+def test_run_that_needs_no_plugin_is_not_warned(site: Path) -> None:
+    install(site, "import_error")
+    code = """
+import warnings, antiphon
+warnings.simplefilter("error")
+print(antiphon.render([{"role": "user", "content": "x"}], chat_template="{{ messages[0].content }}").text)
+warnings.simplefilter("always")
+from antiphon.registry import get_family
+get_family("chatml"), get_family("chatml")
+"""
+    done = run(["-c", code], site)
+    assert done.stdout == "x\n", done.stderr
+    assert done.stderr.count("PluginWarning: Plugin 'import_error'") == 1
+
+
 @pytest.mark.parametrize("module", ["import_error", "hook_raises", "misspelt_hook"])
 def test_strict_mode_raises_what_is_recorded_otherwise(site: Path, module: str) -> None:
     install(site, module)

@@ -201,6 +201,7 @@ def test_known_failures_of_a_descriptor_are_told_apart() -> None:
     assert report.results[1].status == "xfailed"
     assert "fails as known (no calls)" in str(report)
     assert "| parse | fails as known: no calls |" in report.to_markdown()
+    assert report.to_markdown().startswith("| family `parakeet` | 2 of 3 checks pass |")
     assert json.loads(report.to_json())["results"][1]["status"] == "xfailed"
 
 

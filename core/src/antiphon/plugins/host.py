@@ -267,6 +267,7 @@ class _Process:
         self.lock = threading.RLock()
         self.host: PluginHost | None = None
         self.building = False
+        self.warned = False
 
 
 _process = _Process()
@@ -284,17 +285,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def get_host(*, quiet: bool = False) -> PluginHost:
-    """Return the process's plugin host; the first call builds it and warns of what can't be used.
+    """Return the process's plugin host, built by the first call; one call warns of what can't be used.
 
     Args:
-        quiet: Don't warn: the caller shows the records.
+        quiet: Don't warn: the caller shows the records, or needs no plugin in particular.
 
     Raises:
         PluginError: A plugin can't be used and ``ANTIPHON_STRICT_PLUGINS`` is set, or a plugin
             asked for the host while it was being loaded.
     """
     host = _process.host
-    if host is not None:
+    if host is not None and (quiet or _process.warned):
         return host
     with _process.lock:
         if _process.host is None:
@@ -307,9 +308,11 @@ def get_host(*, quiet: bool = False) -> PluginHost:
                 _process.host = PluginHost()
             finally:
                 _process.building = False
-            if not quiet:
-                _warn(_process.host)
-        return _process.host
+        host = _process.host
+        if not quiet and not _process.warned:
+            _process.warned = True
+            _warn(host)
+        return host
 
 
 def host_unless_loading() -> PluginHost | None:
@@ -317,7 +320,7 @@ def host_unless_loading() -> PluginHost | None:
     if _process.host is not None:
         return _process.host
     with _process.lock:
-        return None if _process.building else get_host()
+        return None if _process.building else get_host(quiet=True)
 
 
 def _warn(host: PluginHost) -> None:

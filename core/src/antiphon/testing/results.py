@@ -213,7 +213,9 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return a table for a README."""
-        lines = [f"| {self.kind} `{self.subject}` | |", "|---|---|"]
+        good = self._count("passed") + self._count("xpassed")
+        count = f"{good} of {len(self.results) - self._count('skipped')} checks pass"
+        lines = [f"| {self.kind} `{self.subject}` | {count} |", "|---|---|"]
         for result in self.results:
             known = f": {result.message}" if result.status == "xfailed" else ""
             told = f"{_BADGES[result.status]}{known}".replace("|", "\\|")
