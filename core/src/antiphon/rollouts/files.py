@@ -8,6 +8,7 @@ a torn last line is cut off on `resume`. The output itself appears in one step, 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
@@ -59,6 +60,7 @@ class PartFile:
             raise _unwritable(self.path, error) from error
         try:
             _lock(self._file, self.path)
+            _clear_unfinished(output)
             self._end = 0
             header = self._read() if present else None
             if header is None:
@@ -322,6 +324,12 @@ def _atomically(output: Path, write: Callable[[Path], None]) -> None:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def _clear_unfinished(output: Path) -> None:
+    """Remove outputs that a killed run was writing; whoever holds the part file's lock is alone."""
+    for stale in output.parent.glob(f".{glob.escape(output.name)}.*{output.suffix}"):
+        stale.unlink(missing_ok=True)
 
 
 def _unwritable(path: Path, error: OSError) -> OutputError:
