@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from antiphon_vllm import _compat
+from packaging.version import Version
 
 collect_ignore_glob = []
 if _compat.installed() is None:
@@ -56,6 +57,8 @@ def engine_of(tokenizer):
         key = (name, *sorted(options.items()))
         if key not in made:
             model = build(name, **options)
+            if name == "deepseek_v3" and Version(_compat.installed()[1]) < Version("0.32"):
+                pytest.skip("before 0.32 the engine's build for processors has no such attention")
             backend = VLLMBackend(model, tokenizer=tokenizer, kv_cache_memory_bytes=1 << 26)
             made[key] = backend, model
         return made[key]

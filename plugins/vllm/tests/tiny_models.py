@@ -57,8 +57,8 @@ def _deepseek(**options):
 
 
 ARCHITECTURES = {
-    "llama": lambda **o: LlamaForCausalLM(LlamaConfig(**SIZES, head_dim=32, **o)),
-    "qwen3": lambda **o: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=32, **o)),
+    "llama": lambda **o: LlamaForCausalLM(LlamaConfig(**{**SIZES, **o}, head_dim=32)),
+    "qwen3": lambda **o: Qwen3ForCausalLM(Qwen3Config(**{**SIZES, **o}, head_dim=32)),
     "deepseek_v3": _deepseek,
 }
 

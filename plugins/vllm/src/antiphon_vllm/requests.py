@@ -60,6 +60,8 @@ _OURS = frozenset(
 )
 # Below this the engine would sample at this, without a word.
 _LOWEST_TEMPERATURE = 0.01
+# Added to a logit, it makes a greedy choice certain; log-probs are taken before it is.
+_FORCING = 1e6
 # What the engine takes for presence and frequency penalties.
 _PENALTIES = 2.0
 
@@ -302,8 +304,9 @@ def generation(answers: list[Answer], samples: int, version: int | str | None) -
 def score_request(row: list[int], *, entropy: bool = False) -> Request | None:
     """Return the request whose output `read_score` reads; None for a row of one id.
 
-    The last id is sampled, out of a choice of one, instead of being part of the prompt: so a row may
-    be as long as the model's context, of which the engine keeps one place for an answer.
+    The last id is sampled, by a bias that nothing else comes up to, instead of being part of the
+    prompt: so a row may be as long as the model's context, of which the engine keeps one place for an
+    answer. (A bias takes every id of the model's; lists of allowed ids only those of its tokenizer.)
     """
     if len(row) < 2:
         return None
@@ -311,7 +314,7 @@ def score_request(row: list[int], *, entropy: bool = False) -> Request | None:
     settings = {
         "max_tokens": 1,
         "temperature": 0.0,
-        "allowed_token_ids": [row[-1]],
+        "logit_bias": {row[-1]: _FORCING},
         "ignore_eos": True,
         "logprobs": wanted,
         "prompt_logprobs": wanted,
@@ -340,13 +343,13 @@ def read_score(
     if output is None:
         return undefined[start:], undefined[start:] if entropy else None
     (last,) = output.outputs
+    before, final = prompt_row(output, number), _selected(last.logprobs, 0, 1, number)
     if list(last.token_ids) != [row[-1]]:
         raise BackendError(
             f"vLLM was to score row {number} and ended it with {list(last.token_ids)} instead of "
             f"[{row[-1]}]; look at the engine's log."
         )
-    final = _selected(last.logprobs, 0, 1, number)
-    log_probs = torch.cat([prompt_row(output, number), final])
+    log_probs = torch.cat([before, final])
     if not entropy:
         return log_probs[start:], None
     found = [*_entropies(output.prompt_logprobs, 1), *_entropies(last.logprobs, 0)]
