@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -301,10 +301,10 @@ def _by_vocabulary(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Cand
     ]
 
 
-def _allows(vocabulary: frozenset[str], family: ModelFamily) -> bool:
+def _allows(vocabulary: Container[str], family: ModelFamily) -> bool:
     """Whether a vocabulary has all that a dialect's models have, and nothing that they don't."""
-    return vocabulary.issuperset(family.required_tokens) and vocabulary.isdisjoint(
-        family.excluded_tokens
+    return all(token in vocabulary for token in family.required_tokens) and not any(
+        token in vocabulary for token in family.excluded_tokens
     )
 
 

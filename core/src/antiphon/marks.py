@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ class ModelMarks:
         model_id: The hub name ``org/name``, None where only a folder is known.
         own_name: The last part of the name or the path, empty where there is none.
         template: The source of the tokenizer's own template, None where it has none.
-        vocabulary: Returns the tokens (all, or at least the added ones), None where they are not
-            known.
+        vocabulary: Returns what knows the tokens (all, or at least the added ones) by ``in``, None
+            where they are not known.
         special_tokens: ``bos_token``, ``eos_token``, ... as far as they are known.
     """
 
@@ -43,7 +43,7 @@ class ModelMarks:
     model_id: str | None = None
     own_name: str = ""
     template: str | None = None
-    vocabulary: Callable[[], frozenset[str] | None] = field(default=lambda: None)
+    vocabulary: Callable[[], Container[str] | None] = field(default=lambda: None)
     special_tokens: dict[str, str] = field(default_factory=dict)
 
 
@@ -78,9 +78,24 @@ def marks_of(model: Any) -> ModelMarks:
         model_id=model_id,
         own_name=own_name,
         template=_default_template(template),
-        vocabulary=(lambda: frozenset(vocabulary())) if callable(vocabulary) else lambda: None,
+        vocabulary=(lambda: _vocabulary_of(tokenizer)) if callable(vocabulary) else lambda: None,
         special_tokens=_plain_tokens(getattr(tokenizer, "special_tokens_map", None)),
     )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A vocabulary that is asked token by token: to list a large one takes a good part of a second."""
+
+    token_to_id: Callable[[str], int | None]
+
+    def __contains__(self, token: object) -> bool:
+        return isinstance(token, str) and self.token_to_id(token) is not None
+
+
+def _vocabulary_of(tokenizer: Any) -> Container[str]:
+    ask = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "token_to_id", None)
+    return _Asked(ask) if callable(ask) else frozenset(tokenizer.get_vocab())
 
 
 def _of_name(name: str) -> ModelMarks:
