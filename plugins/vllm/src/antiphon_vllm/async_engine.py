@@ -246,9 +246,9 @@ class AsyncVLLMBackend(AwaitableBackend):
         if not _compat.reports_weight_spans():
             # Nobody would know which ids are whose, so answers under way are waited for.
             async with self._gate.alone():
+                yield
                 with self._naming_the_engine():
                     await self._engine.reset_prefix_cache()
-                yield
             return
         with self._naming_the_engine():
             await self._engine.pause_generation(mode="keep")
@@ -276,7 +276,7 @@ class AsyncVLLMBackend(AwaitableBackend):
         try:
             yield
         except EngineDeadError as error:
-            self._ended = (
+            self._ended = self._ended or (
                 f"The process of vLLM's engine for {self._config.model} died; its log says why. Make a "
                 "new backend."
             )

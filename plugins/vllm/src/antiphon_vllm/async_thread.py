@@ -11,6 +11,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
@@ -32,12 +33,17 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread."""
         self._loop = asyncio.new_event_loop()
+        self._closing = False
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run a coroutine in the loop and wait for it; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine in the loop and wait for it; an interrupt here cancels it there.
+
+        Raises:
+            BackendError: The loop was closed before it was done.
+        """
+        future = self._begin(work)
         try:
             return future.result()
         except BaseException:
@@ -45,24 +51,45 @@ class LoopThread:
             raise
 
     async def awaited(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Await a coroutine that runs in the loop; cancelling the awaiting task cancels it."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        """Await a coroutine that runs in the loop; cancelling the awaiting task cancels it.
 
-    def close(self) -> None:
-        """Cancel what runs, and end the thread."""
-        if self._loop.is_closed() or threading.current_thread() is self._thread:
+        Raises:
+            BackendError: The loop was closed before it was done.
+        """
+        return await asyncio.wrap_future(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> Future[_T]:
+        if self._closing:
+            work.close()
+            raise BackendError(CLOSED)
+        return asyncio.run_coroutine_threadsafe(self._answered(work), self._loop)
+
+    async def _answered(self, work: Coroutine[Any, Any, _T]) -> _T:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._closing:
+                raise BackendError(CLOSED) from None
+            raise
+
+    def close(self, last: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Answer what is under way with an error, await what ``last`` returns, and end the thread."""
+        if self._closing or threading.current_thread() is self._thread:
             return
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        self._closing = True
+        asyncio.run_coroutine_threadsafe(_end(last), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _cancel_others() -> None:
+async def _end(last: Callable[[], Awaitable[None]] | None) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    if last is not None:
+        await last()
 
 
 async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -188,10 +188,8 @@ class VLLMServerBackend(AwaitableBackend):
 
     def close(self) -> None:
         """Close the connections; what is under way ends with an error."""
-        if not self._ended:
-            self._ended = CLOSED
-            self._loop.run(self._server.close())
-            self._loop.close()
+        self._ended = CLOSED
+        self._loop.close(self._server.close)
 
 
 @dataclass
