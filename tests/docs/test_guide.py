@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import site
 import subprocess
 import sys
@@ -59,10 +60,11 @@ def follow(guide: str, folder: Path) -> tuple[Path, str]:
     variables = environment(folder)
     told = ""
     for language, path, text in BLOCK.findall(guide):
-        if language != "console":
+        if path:
             (folder / path).write_text(text, encoding="utf-8")
             continue
-        for line in text.splitlines():
+        code = language == "python"
+        for line in [f"python -c {shlex.quote(text)}"] if code else text.splitlines():
             command = line.removeprefix("$ ")
             if command.startswith("cd "):
                 folder = folder / command.removeprefix("cd ")
