@@ -12,6 +12,7 @@ from antiphon.reading import (
     CallForm,
     Grammar,
     ParamForm,
+    RoleForm,
     parse,
     parse_response,
     read_conversation,
@@ -527,3 +528,21 @@ def test_a_value_in_a_section_of_its_own_is_what_stands_in_it(value: str, cut: i
         assert message == parse_response(text, family=grammar)
         plain = replace(grammar, calls=(replace(form, param=replace(param, cdata=False)),))
         assert calls_of(parse_response(text, family=plain))[0][1]["a"].startswith(shown[:9])
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_white_space_of_an_opener_that_the_prompt_leaves_out_is_not_the_answers(cut: int) -> None:
+    turns = (
+        RoleForm("user", "User: ", "\n\n"),
+        RoleForm("assistant", "Assistant: ", "</s>"),
+    )
+    grammar = Grammar(name="words", roles=turns, end_tokens=("</s>",))
+    for answer, content in ((" Hi.</s>", "Hi."), ("Hi.</s>", "Hi."), ("  Hi.</s>", " Hi.")):
+        reading = read_response(answer, prompt="User: a\n\nAssistant:", family=grammar)
+        assert reading.message["content"] == content
+        assert unparse(reading) == answer
+        parser = stream_parser(prompt="User: a\n\nAssistant:", family=grammar)
+        for start in range(0, len(answer), cut):
+            parser.feed(answer[start : start + cut])
+        assert parser.close() == reading.message
+    assert parse_response(" Hi.", prompt="Assistant: ", family=grammar)["content"] == " Hi."

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from antiphon.errors import GrammarUnavailable
-from antiphon.reading import Grammar, parse, parse_response
+from antiphon.reading import Grammar, parse, parse_response, read_conversation
 from antiphon.reading.infer import infer_grammar
 from reading_outcomes import READ, REFUSED, outcome
 
@@ -175,3 +175,16 @@ def test_white_space_that_a_template_strips_from_questions_shows_a_system_text()
     assert parse("<|user|>a\n\nb<|end|>", family=grammar)[0]["content"] == "a\n\nb"
     with pytest.raises(GrammarUnavailable, match="where the system text ends"):
         parse("<|user|>  a\n\nb<|end|>", family=grammar)
+
+
+def test_what_asks_for_an_answer_is_told_from_an_answer() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    )
+    grammar = infer_grammar(template)
+    asked = "<|user|>\na<|end|>\n"
+    for text, prompted in ((asked, False), (f"{asked}<|assistant|>\n", True)):
+        found = read_conversation(text, family=grammar)
+        assert [message["role"] for message in found.messages] == ["user"]
+        assert found.prompted is prompted

@@ -228,3 +228,11 @@ class Splitter:
             except Invalid:
                 pass
         conversation.messages.append({"role": role, "content": content, **fields})
+
+
+def splitter_of(compiled: Compiled) -> Splitter:
+    """Return a compiled grammar's splitter, made on first use."""
+    splitter = compiled.conversation
+    if not isinstance(splitter, Splitter):
+        splitter = compiled.conversation = Splitter(compiled)
+    return splitter

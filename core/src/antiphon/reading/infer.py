@@ -15,8 +15,8 @@ from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.infer_answers import add_answers
 from antiphon.reading.infer_contents import add_contents
-from antiphon.reading.infer_plain import plain_problem
-from antiphon.reading.infer_turns import MARKER, probe_turns, role_forms
+from antiphon.reading.infer_plain import plain_problem, tells_prompts
+from antiphon.reading.infer_turns import MARKER, probe_turns, prompts_of, role_forms
 from antiphon.reading.probing import Prober, conversation, word
 
 _KEPT: dict[object, Grammar | str] = {}
@@ -59,15 +59,15 @@ def _infer(prober: Prober, name: str) -> Grammar:
     problem = ""
     # Some templates print contents that are given as parts with something else around them.
     for both_ways in (False, True):
-        grammar, prober = _attempt(prober, name, both_ways)
+        grammar, prober, prompts = _attempt(prober, name, both_ways)
         found = plain_problem(grammar, prober)
         if not found:
-            return grammar
+            return _with_prompts(grammar, prober, prompts)
         if grammar.reasoning is not None and grammar.reasoning.separate:
             # Templates may print the block at one place and leave it to the content at another.
             kept = replace(grammar, reasoning=replace(grammar.reasoning, separate=False))
             if not plain_problem(kept, prober):
-                return kept
+                return _with_prompts(kept, prober, prompts)
         problem = problem or found
     raise GrammarUnavailable(
         f"The grammar inferred for {name!r} does not read the template's own rendering back "
@@ -75,8 +75,17 @@ def _infer(prober: Prober, name: str) -> Grammar:
     )
 
 
-def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober]:
-    """Read a grammar off a template; returns it with the form of contents that shows it."""
+def _with_prompts(grammar: Grammar, prober: Prober, prompts: tuple[str, ...]) -> Grammar:
+    """Return the grammar with what asks for an answer, where that can be told from the rest."""
+    made = replace(grammar, generation_prompts=prompts)
+    is_told = prompts and tells_prompts(made, prober) and not plain_problem(made, prober)
+    return made if is_told else grammar
+
+
+def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober, tuple[str, ...]]:
+    """Read a grammar off a template; returns it with the form of contents that shows it, and what
+    asks for an answer.
+    """
     try:
         turns = probe_turns(prober, both_ways)
     except GrammarUnavailable:
@@ -94,7 +103,8 @@ def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Probe
     if isinstance(eos, str) and eos and eos not in ends:
         ends.append(eos)
     grammar = Grammar(name=name, roles=role_forms(turns), end_tokens=tuple(ends))
-    return add_contents(add_answers(grammar, prober, turns), prober), prober
+    grammar = add_contents(add_answers(grammar, prober, turns), prober)
+    return grammar, prober, prompts_of(turns)
 
 
 def _special_tokens(tokenizer: Any) -> Mapping[str, Any]:

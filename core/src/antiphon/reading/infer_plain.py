@@ -9,7 +9,7 @@ from typing import Any
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.probing import TOOLS, Message, Prober
-from antiphon.reading.reader import parse
+from antiphon.reading.reader import parse, read_conversation
 
 
 def _said(*contents: Any, first: str = "user") -> list[Message]:
@@ -81,6 +81,23 @@ def plain_problem(grammar: Grammar, prober: Prober) -> str:
                 if text not in again:
                     return problem
     return ""
+
+
+def tells_prompts(grammar: Grammar, prober: Prober) -> bool:
+    """Whether reading tells renderings that ask for an answer from those that don't."""
+    for messages in PLAIN:
+        texts = [prober.render(messages, prompt=prompt) for prompt in (False, True)]
+        if None in texts or texts[0] == texts[1]:
+            continue
+        for prompt, text in zip((False, True), texts, strict=True):
+            if text is None:
+                continue
+            try:
+                if read_conversation(text, family=grammar).prompted != prompt:
+                    return False
+            except GrammarUnavailable:
+                continue
+    return True
 
 
 def _probes() -> Iterator[tuple[list[Message], dict[str, Any]]]:

@@ -90,6 +90,23 @@ class Turns:
         return tuple(sorted((rest for rest in rests if rest), key=len, reverse=True))
 
 
+def prompts_of(turns: Turns) -> tuple[str, ...]:
+    """Return what asks for an answer at the end of a rendering, where that is told by no less than
+    a marker or a word and no rendering ends so without being asked to.
+    """
+    ends = [text for texts in turns.ends.values() for text in texts]
+    found = set()
+    for role, texts in turns.prompts.items():
+        closer = turns.closers.get(role, "")
+        found |= {text[len(closer) :] for text in texts if text.startswith(closer)}
+    told = {
+        text
+        for text in found
+        if text.strip() and not any(end.rstrip().endswith(text.rstrip()) for end in ends)
+    }
+    return tuple(sorted(told, key=len, reverse=True))
+
+
 def lead_of(literals: Literals) -> str:
     """Return the literal up to the first slot."""
     if isinstance(literals, str):

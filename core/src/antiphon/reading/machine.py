@@ -26,6 +26,7 @@ class Machine(CallStates):
         after_thought: Whether the reasoning is over before the turn begins.
         tools: The parameter schema of each tool, where the tools are known.
         shows: Whether what is read makes events.
+        lead: White space before the turn that is the format's, as much of it as stands there.
 
     Attributes:
         reasoning: Parts of the reasoning.
@@ -45,15 +46,18 @@ class Machine(CallStates):
         after_thought: bool = False,
         tools: Tools = None,
         shows: bool = True,
+        lead: str = "",
     ) -> None:
         super().__init__(compiled, tools, shows)
         self._trial: tuple[Machine, int] | None = None
-        self._tail = ""
+        self._tail = lead
         self._bare_allowed = bool(compiled.bare)
         if inside:
             self._state = "reasoning"
         elif after_thought:
             self._state = "content"
+        elif lead:
+            self._state = "lead"
 
     @property
     def in_reasoning(self) -> bool:
@@ -189,6 +193,12 @@ class Machine(CallStates):
         if self._tail and pos >= size:
             return final
         self._tail = ""
+        return True
+
+    def _skip_lead(self, final: bool) -> bool:
+        if not self._skip(final):
+            return False
+        self._state = "start"
         return True
 
     def _skip_tail(self, final: bool) -> bool:
@@ -348,6 +358,7 @@ class Machine(CallStates):
 
 
 _STATES: dict[str, Callable[[Machine, bool], bool]] = {
+    "lead": Machine._skip_lead,
     "start": Machine._start,
     "reasoning": Machine._reasoning,
     "tail": Machine._skip_tail,

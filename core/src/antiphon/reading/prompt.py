@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from antiphon.reading.compiled import Compiled
-from antiphon.reading.conversation import Splitter
+from antiphon.reading.conversation import Splitter, splitter_of
 from antiphon.reading.events import Tools
 from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE
@@ -27,6 +27,9 @@ def begin(
     if prompt is None:
         inside = reasoning is not None and reasoning.opened == "always"
         return Machine(compiled, inside=inside, tools=tools, shows=shows)
+    rest = _rest_of_opener(splitter_of(compiled), prompt)
+    if rest:
+        return Machine(compiled, tools=tools, shows=shows, lead=rest)
     machine = Machine(compiled, tools=tools, shows=shows)
     began = answer_begun(compiled, prompt[-_TAIL:])
     if began:
@@ -39,11 +42,20 @@ def begin(
     return machine
 
 
+def _rest_of_opener(splitter: Splitter, prompt: str) -> str:
+    """Return the white space of an answer's opener that the prompt leaves to the model
+    (``"Assistant:"`` for ``"Assistant: "``).
+    """
+    for opener in splitter.answer_openers:
+        bare = opener.rstrip(WHITE)
+        if bare and bare != opener and prompt.endswith(bare):
+            return opener[len(bare) :]
+    return ""
+
+
 def answer_begun(compiled: Compiled, prompt: str) -> str:
     """Return what the prompt holds of the answer: the text after the last assistant's opener."""
-    splitter = compiled.conversation
-    if not isinstance(splitter, Splitter):
-        splitter = compiled.conversation = Splitter(compiled)
+    splitter = splitter_of(compiled)
     best, opening = -1, ""
     for literal in splitter.answer_openers:
         found = prompt.rfind(literal)

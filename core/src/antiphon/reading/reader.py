@@ -9,7 +9,7 @@ from typing import Any
 from antiphon.families import ModelFamily
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
-from antiphon.reading.conversation import Conversation, Splitter
+from antiphon.reading.conversation import Conversation, splitter_of
 from antiphon.reading.events import Event, Piece
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
@@ -85,10 +85,7 @@ def read_conversation(
     """Read as `parse` does, and also say what else the rendering tells; see `Conversation`."""
     grammar = resolve_grammar(tokenizer, family)
     compiled, text = _prepare(grammar, text_or_ids, tokenizer)
-    splitter = compiled.conversation
-    if not isinstance(splitter, Splitter):
-        splitter = compiled.conversation = Splitter(compiled)
-    conversation = splitter.read(text)
+    conversation = splitter_of(compiled).read(text)
     if grammar.calls:
         _settle_messages(conversation.messages, tools)
     return conversation
