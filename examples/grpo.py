@@ -7,6 +7,7 @@ that the model chose, with the log-probs it chose them with, and over no other t
     python examples/grpo.py                                  # a tiny model, a few minutes on one core
     python examples/grpo.py --model embedded --steps 20      # SmolLM2-135M on word problems
     python examples/grpo.py --model Qwen/Qwen3-0.6B --lr 1e-6 --turns 2
+    python examples/grpo.py --backend vllm                   # vLLM samples, in this process
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 from typing import Any
 
 import torch
-from antiphon import DatasetChatEnv
+from antiphon import DatasetChatEnv, LLMWrapper
 from antiphon.demo import problems_path
 from antiphon.envs import WordProblems
 from antiphon_transformers import TransformersBackend, TransformersWrapper
@@ -32,6 +33,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="tiny", help="tiny, embedded, a folder or a hub name")
+    parser.add_argument("--backend", choices=["transformers", "vllm"], default="transformers")
     parser.add_argument("--steps", type=int, default=None, help="tiny: 200; else 20")
     parser.add_argument("--prompts", type=int, default=None, help="per step; tiny: 16; else 2")
     parser.add_argument("--group", type=int, default=8, help="answers per prompt")
@@ -54,12 +56,15 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def build(args: argparse.Namespace) -> tuple[DatasetChatEnv, TransformersWrapper]:
-    """Return the environment and the policy."""
+def build(
+    args: argparse.Namespace,
+) -> tuple[DatasetChatEnv, TransformersWrapper, LLMWrapper]:
+    """Return the environment, the policy that is trained, and what samples for it."""
     data: dict[str, Any]
     settings: dict[str, Any] = {}
     if args.model == "tiny":
-        model, tokenizer = tiny_model(args.seed)
+        # vLLM has no kernels for heads of 16.
+        model, tokenizer = tiny_model(args.seed, head_dim=32 if args.backend == "vllm" else 16)
         # It learns what an answer looks like; which one is right is left to the rewards.
         chats = [as_messages([row]) for row in babble_rows(500, args.seed)]
         losses = train(model, tokenizer, chats, steps=60, lr=3e-3, family="chatml", every=0)
@@ -69,20 +74,23 @@ def build(args: argparse.Namespace) -> tuple[DatasetChatEnv, TransformersWrapper
     else:
         model = args.model
         data = {"dataset": problems_path(), "task": WordProblems(max_turns=args.turns)}
-    policy = TransformersWrapper(
-        model,
-        generate_kwargs={"max_new_tokens": args.max_new_tokens, "temperature": 1.0},
-        **settings,
-    )
+    settings["generate_kwargs"] = {"max_new_tokens": args.max_new_tokens, "temperature": 1.0}
+    policy = TransformersWrapper(model, **settings)
+    sampler: LLMWrapper = policy
+    if args.backend == "vllm":
+        from antiphon_vllm import vLLMWrapper
+
+        settings["tokenizer"] = policy.tokenizer
+        sampler = vLLMWrapper(policy.model, **settings)  # an engine with the same weights
     # A group is one row of the data, handed out to neighbours.
     env = DatasetChatEnv(
         num_envs=args.prompts * args.group, repeats=args.group, seed=args.seed, **data
     )
-    return env, policy
+    return env, policy, sampler
 
 
 def roll_out(
-    env: DatasetChatEnv, policy: TransformersWrapper, turns: int
+    env: DatasetChatEnv, policy: LLMWrapper, turns: int
 ) -> tuple[TensorDictBase, list[int], torch.Tensor, torch.Tensor]:
     """Return the sampled turns ``[n]``, how many tokens each answer has, which conversation each belongs to, and what
     the conversations are worth.
@@ -118,7 +126,7 @@ def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    env, policy = build(args)
+    env, policy, sampler = build(args)
     # The same model, asked for the log-probs of given ids; gradients flow where they are enabled.
     scorer = policy.get_new_version(generate=False, input_mode="tokens", inplace=False)
     start = None
@@ -131,7 +139,9 @@ def main() -> None:
     curve: list[float] = []
     difference, begin = 0.0, time.perf_counter()
     for step in range(args.steps):
-        turns, lengths, conversations, rewards = roll_out(env, policy, args.turns)
+        if step and sampler is not policy:
+            sampler.backend.load_weights(policy.model.state_dict(), version=step)
+        turns, lengths, conversations, rewards = roll_out(env, sampler, args.turns)
         curve.append(rewards.mean().item())
         sampled = answers_of(turns, lengths)
         worth = advantages_of(rewards, args.group)[conversations]

@@ -45,7 +45,9 @@ def _judge(messages: Sequence[Mapping[str, Any]], row: Mapping[str, Any], turn: 
     return Reply(reward=right / max(len(said), len(wanted)), terminated=True)
 
 
-def tiny_model(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
+def tiny_model(
+    seed: int = 0, head_dim: int = 16
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     """Return a random Llama of some 100,000 weights and its tokenizer, which has no template."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -67,6 +69,7 @@ def tiny_model(seed: int = 0) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=256,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -107,6 +107,37 @@ def test_gradients_are_refused_with_who_has_them(engine, requires_grad):
         engine.score(TokenBatch([[5, 6]]), requires_grad=requires_grad)
 
 
+def test_an_interrupt_leaves_nothing_behind(engine, monkeypatch):
+    step, steps = engine.llm.llm_engine.step, []
+
+    def interrupted():
+        steps.append(1)
+        if len(steps) == 3:
+            raise KeyboardInterrupt
+        return step()
+
+    monkeypatch.setattr(engine.llm.llm_engine, "step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine.generate(TokenBatch([[5, 6, 7], [9, 8]], [1, 2]), FREE)
+    monkeypatch.undo()
+    made = engine.generate(TokenBatch([[9, 8]], [2]), FREE)
+    assert len(made) == 1
+    assert made.ids == engine.generate(TokenBatch([[9, 8]], [2]), FREE).ids
+
+
+def test_an_engine_that_fails_is_named_and_not_used_again(tokenizer):
+    from antiphon_vllm.backend import VLLMBackend
+    from tiny_models import build
+
+    engine = VLLMBackend(build("llama"), tokenizer=tokenizer, kv_cache_memory_bytes=1 << 26)
+    engine.llm.llm_engine.step = None  # as good as any fault inside of it
+    with pytest.raises(BackendError, match=r"vLLM's engine for .* failed"):
+        engine.generate(TokenBatch([[5, 6]]), FREE)
+    with pytest.raises(BackendError, match="failed before"):
+        engine.score(TokenBatch([[5, 6]]))
+    engine.close()
+
+
 def test_missing_prompt_log_probs_are_an_error(engine):
     """An engine that gives none must not look like one that is sure of everything."""
     from antiphon_vllm.requests import prompt_row

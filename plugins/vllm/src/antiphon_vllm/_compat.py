@@ -127,3 +127,10 @@ def core_here(llm: Any) -> Any:
     if core is not None and finalizer is not None:
         finalizer.detach()
     return core
+
+
+def give_up(llm: Any) -> None:
+    """Drop whatever requests an engine still holds."""
+    engine_ = llm.llm_engine
+    if engine_.has_unfinished_requests():
+        engine_.abort_request(list(engine_.output_processor.request_states), internal=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from antiphon.errors import BackendError, InvalidParameter
+from antiphon.errors import AntiphonError, BackendError, InvalidParameter
 from antiphon.generation.backends import Generation, Scores, TokenBatch, WeightVersion, check_rows
 from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.stopping import find_end_ids
@@ -82,7 +82,7 @@ class VLLMBackend:
         """
         vllm = _compat.engine()
         self._lock = threading.RLock()
-        self._closed = False
+        self._closed = self._broken = False
         self._version: WeightVersion = 0
         self._temperature = 1.0
         self._checkpoint: Checkpoint | None = None
@@ -252,6 +252,7 @@ class VLLMBackend:
         # On the processor the engine draws from torch's own generator, also where each row has its own.
         alone = torch.random.fork_rng(devices=[])
         with self._naming_the_engine(), alone, eager(self._is_eager):
+            _compat.give_up(self.llm)  # what an interrupt left behind
             if temperature != self._temperature:
                 self._in_worker(worker.set_temperature, "antiphon_set_temperature", temperature)
                 self._temperature = temperature
@@ -277,20 +278,19 @@ class VLLMBackend:
     @contextlib.contextmanager
     def _naming_the_engine(self) -> Iterator[None]:
         from vllm.exceptions import VLLMValidationError
-        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         try:
             yield
+        except AntiphonError:
+            raise
         except VLLMValidationError as error:
             raise InvalidParameter(f"vLLM refuses the request: {error}") from error
-        except EngineDeadError as error:
-            self._closed = True
+        # Whatever else it raises, the engine may hold half of its requests or of its weights then.
+        except Exception as error:
+            self._broken = True
             raise BackendError(
-                f"vLLM's engine for {self._config.model} died; its log says why. Make a new backend."
-            ) from error
-        except EngineGenerateError as error:
-            raise BackendError(
-                f"vLLM's engine for {self._config.model} failed: {error}."
+                f"vLLM's engine for {self._config.model} failed ({type(error).__name__}: {error}); its "
+                "log says more. Make a new backend."
             ) from error
 
     def _check_rows(self, batch: TokenBatch, room: int = 0) -> None:
@@ -305,6 +305,8 @@ class VLLMBackend:
     def _check_open(self) -> None:
         if self._closed:
             raise BackendError("The backend is closed; make a new one.")
+        if self._broken:
+            raise BackendError("The backend's engine has failed before; make a new backend.")
 
 
 def _taken(llm: Any, options: Mapping[str, Any]) -> Any:

@@ -186,7 +186,8 @@ def _left_alone() -> Iterator[None]:
     import numpy as np
 
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    cuda: Any = torch.cuda
+    devices = cuda.get_rng_state_all() if cuda.is_initialized() else None
     set_threads, threads = torch.set_num_threads, torch.get_num_threads()
     try:
         yield
@@ -195,7 +196,7 @@ def _left_alone() -> Iterator[None]:
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
         if devices is not None:
-            torch.cuda.set_rng_state_all(devices)
+            cuda.set_rng_state_all(devices)
         torch.set_num_threads = set_threads
         torch.set_num_threads(threads)
 

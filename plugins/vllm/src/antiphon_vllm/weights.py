@@ -24,7 +24,8 @@ class Checkpoint:
         from transformers import AutoModelForCausalLM
 
         with torch.device("meta"):
-            self._model: Any = AutoModelForCausalLM.from_config(config)
+            make: Any = AutoModelForCausalLM.from_config
+            self._model: Any = make(config)
         self._shapes = {name: value.shape for name, value in self._model.state_dict().items()}
         self._head, self._embedding = self._tied_pair()
 

@@ -13,6 +13,9 @@ import torch
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 
+# Where a layer keeps what takes its division back.
+_HOOK = "_antiphon_temperature"
+
 #: The worker extension, as the engine takes it.
 EXTENSION = "antiphon_vllm.worker.WorkerExtension"
 
@@ -25,12 +28,11 @@ def set_temperature(worker: Any, temperature: float) -> None:
     logits gives ``log_softmax(logits / temperature)`` for both, whatever chooses.
     """
     for layer in _logit_layers(worker.get_model()):
-        hook = getattr(layer, "_antiphon_temperature", None)
-        if hook is not None:
+        kept: dict[str, Any] = layer.__dict__
+        if (hook := kept.pop(_HOOK, None)) is not None:
             hook.remove()
-            layer._antiphon_temperature = None
         if temperature != 1.0:
-            layer._antiphon_temperature = layer.register_forward_hook(_divide(temperature))
+            kept[_HOOK] = layer.register_forward_hook(_divide(temperature))
 
 
 def load_weights(worker: Any, weights: Weights) -> None:
