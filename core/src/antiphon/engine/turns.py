@@ -260,10 +260,10 @@ class _Finder:
         if not header and extent.shown and prompt is not None:
             return extent.before + common_length(prompt, gap)
         # With thinking off the prompt may end with a block of which the history shows the end alone.
-        for closed in without_openers(header):
-            found = gap.rfind(closed)
+        for short in without_openers(header):
+            found = gap.rfind(short)
             if found >= 0:
-                return extent.before + found + len(closed)
+                return extent.before + found + len(short)
         # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
         for cut in reversed(boundaries(header)):
             found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
