@@ -49,9 +49,7 @@ NOT_TOLD = {
     "deepseek-r1-0528": REASONING | SYSTEM | STRIPPED,
     "deepseek-v3.1": REASONING | SYSTEM | STRIPPED,
     # Reasoning is printed after the last user message, and an inline block looks like it.
-    "deepseek-v3.2": {"reasoning-field-two-turns", "tool-round-reasoning"}
-    | SYSTEM
-    | STRIPPED,
+    "deepseek-v3.2": {"reasoning-field-two-turns", "tool-round-reasoning"} | SYSTEM | STRIPPED,
     "deepseek-v4": SYSTEM | STRIPPED | {"consecutive-users", "content-parts"},
     "deepseek-v4-encoder": {"reasoning-field-two-turns"},
 }
