@@ -71,6 +71,26 @@ def memory(function: Callable[[], Any]) -> float:
     return held / (CONVERSATIONS * MESSAGES)
 
 
+def grow_history(history_class: Any, chats: list[list[dict[str, Any]]], ids: Any) -> None:
+    """Conversations that grow by one message at a time, all ids after each: as code for TorchRL does it."""
+    history = history_class.from_chats([chat[:1] for chat in chats])
+    ids(history)
+    for turn in range(1, len(chats[0])):
+        following = history_class.from_chats([[chat[turn]] for chat in chats])
+        history = history.extend(following, dim=1)
+        ids(history)
+
+
+def grow_tokens(chats: list[list[dict[str, Any]]], tokenizer: Any) -> None:
+    """The same with `antiphon.extend`: only what is new is encoded."""
+    import antiphon
+
+    for chat in chats:
+        item = antiphon.extend(None, chat[:1], tokenizer=tokenizer, family="chatml")
+        for message in chat[1:]:
+            item = antiphon.extend(item, [message])
+
+
 def main() -> None:
     """Prints one JSON line for each measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,6 +166,32 @@ def main() -> None:
         median(
             lambda run: their_tokens[run].to_history(tokenizer, chat_template_name=name), repeats
         ),
+        "s",
+    )
+    growing = [
+        [sum(chats[run][i : i + 8], [])[:64] for i in range(0, 128, 8)] for run in range(repeats)
+    ]
+    options_of = {"tokenizer": tokenizer, "chat_template_name": name, "tokenize": True}
+
+    def ids(history: Any) -> None:
+        history.apply_chat_template(add_generation_prompt=False, **options_of)
+
+    theirs_growing = median(
+        lambda run: grow_history(TorchHistory, growing[run], ids), min(repeats, 2)
+    )
+    report(
+        "16 conversations growing to 64 messages, ids after each, by History",
+        median(lambda run: grow_history(History, growing[run], ids), repeats),
+        theirs_growing,
+        "s",
+    )
+    fresh = [
+        [[{**m, "content": m["content"] + "."} for m in chat] for chat in run] for run in growing
+    ]
+    report(
+        "the same by extend",
+        median(lambda run: grow_tokens(fresh[run], tokenizer), repeats),
+        theirs_growing,
         "s",
     )
     back = our_tokens[0].to_history(tokenizer, chat_template_name=name).full.to_chats()

@@ -89,13 +89,12 @@ class Encoded:
 
     def entries(self, with_mask: bool) -> dict[str, torch.Tensor]:
         """Tensors under the names that transformers gives them, int64."""
-        attention = self.attention if self.attention is not None else [True] * len(self.ids)
-        entries = {
-            "input_ids": as_tensor(self.ids, torch.int64),
-            "attention_mask": torch.tensor(attention, dtype=torch.int64),
-        }
+        attention = torch.ones(len(self.ids), dtype=torch.int64)
+        if self.attention is not None:
+            attention = as_tensor(self.attention, torch.int64)
+        entries = {"input_ids": as_tensor(self.ids, torch.int64), "attention_mask": attention}
         if with_mask:
-            entries["assistant_masks"] = torch.tensor(self.mask(), dtype=torch.int64)
+            entries["assistant_masks"] = as_tensor(self.mask(), torch.int64)
         return entries
 
 

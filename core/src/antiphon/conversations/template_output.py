@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
-from antiphon.conversations.encoding import Encoded, chat_texts, encode_chats, pad_id
+from antiphon.conversations.encoding import Encoded, as_tensor, chat_texts, encode_chats, pad_id
 from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.templating import Template, renderable
 from antiphon.errors import InvalidParameter
@@ -66,16 +66,17 @@ def apply_template(
         rows = [row.padded(size, pad_id(template.tokenizer), side) for row in rows]
     if return_dict is None:
         return_dict = with_mask
-    entries: list[dict[str, Any]] = [row.entries(with_mask) for row in rows]
-    if return_tensors == "np":
-        entries = [{name: value.numpy() for name, value in entry.items()} for entry in entries]
-    elif return_dict:
+    if return_dict:
+        entries: list[dict[str, Any]] = [row.entries(with_mask) for row in rows]
+        if return_tensors == "np":
+            arrays = [{name: value.numpy() for name, value in entry.items()} for entry in entries]
+            return nested_like(nested, depth, arrays)
         return _stacked(
             nested, depth, [TensorDict(entry, batch_size=()) for entry in entries], size
         )
-    if return_dict:
-        return nested_like(nested, depth, entries)
-    ids = [entry["input_ids"] for entry in entries]
+    ids: list[Any] = [as_tensor(row.ids, torch.int64) for row in rows]
+    if return_tensors == "np":
+        ids = [row.numpy() for row in ids]
     if depth == 0:
         return ids[0][None]
     if size is not None and return_tensors != "np":

@@ -95,7 +95,7 @@ def extend(
         )
     tokenizer = previous.rendering.tokenizer if tokenizer is None else tokenizer
     old = previous.rendering.source
-    traced = trace_messages([*({} for _ in range(count)), *plain])[count:]
+    traced = trace_messages(plain, count)
     source = Source(
         [*old.messages, *traced],
         old.variables,

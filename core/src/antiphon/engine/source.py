@@ -130,8 +130,8 @@ def trace_input(
     return Source(traced_messages, variables, template, name, size, end_tokens)
 
 
-def trace_messages(messages: Any) -> list[Any]:
-    """Check messages and give their text its origins.
+def trace_messages(messages: Any, first: int = 0) -> list[Any]:
+    """Check messages and give their text its origins; their numbers count from ``first``.
 
     Raises:
         InvalidMessage: A message is not a mapping.
@@ -142,7 +142,7 @@ def trace_messages(messages: Any) -> list[Any]:
             f"A conversation is a list of message dicts, not {type(messages).__name__}."
         )
     result = []
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages, first):
         try:
             item = trace(message, index)
         except RecursionError as error:
