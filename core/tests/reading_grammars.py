@@ -171,3 +171,6 @@ def dsml(block: str, space: str = "") -> CallForm:
 DEEPSEEK_V32 = replace(DEEPSEEK_V31, name="deepseek-v3.2", calls=(dsml("function_calls"),))
 DEEPSEEK_V4 = replace(DEEPSEEK_V31, name="deepseek-v4", calls=(dsml("tool_calls"),))
 DEEPSEEK_V41 = replace(DEEPSEEK_V31, name="deepseek-v4.1", calls=(dsml("calls", " "),))
+
+ALL = (QWEN3, QWEN_XML, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
+"""Those that the laws are held to."""

@@ -23,8 +23,8 @@ from antiphon.reading import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_grammars import (
+    ALL,
     DEEPSEEK_V3,
-    DEEPSEEK_V4,
     DEEPSEEK_V31,
     DEEPSEEK_V32,
     LLAMA3,
@@ -34,7 +34,6 @@ from reading_grammars import (
 )
 from reading_tokenizers import load_tokenizer
 
-ALL = (QWEN3, QWEN_XML, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
 OFF = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 

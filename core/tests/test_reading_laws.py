@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import pytest
 from antiphon.engine.rendering import render
 from antiphon.errors import FamilyNotFound, RenderError
-from antiphon.reading import read_conversation
+from antiphon.reading import (
+    Grammar,
+    read_conversation,
+    read_response,
+    stream_parser,
+    unparse,
+)
 from antiphon.registry import get_family
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from reading_grammars import ALL
 
 FAMILIES = ("qwen2.5", "qwen3", "llama3.1", "deepseek-v3.1", "chatml")
 CALLING = ("qwen2.5", "qwen3", "llama3.1", "deepseek-v3.1")
@@ -145,5 +153,47 @@ def test_what_is_read_renders_to_the_same_text(name: str) -> None:
         found = read_conversation(text, family=grammar)
         again = render(found.messages, add_generation_prompt=found.prompted, **options).text
         assert again == text
+
+    check()
+
+
+BITS = st.sampled_from(
+    (*SIGNS, *WORDS, *FORMATTED, '"}}', "</parameter>", "<|im_end|>", "[f(a=1)]")
+)
+
+
+@pytest.mark.parametrize("grammar", ALL, ids=lambda grammar: grammar.name)
+def test_a_completion_is_read_alike_wherever_the_prompt_ends_and_the_stream_is_cut(
+    grammar: Grammar,
+) -> None:
+    """What the prompt began is no part of the completion's text, and what is shown adds up to what is read."""
+    marks = sorted(
+        {mark for form in grammar.calls for mark in (form.block_opener, form.opener, form.closer)}
+        | {"", "a", '{"name": "f", "parameters": {"a": "}{"}}', '{"a": [1]}', "f"}
+    )
+
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(st.one_of(BITS, st.sampled_from(marks)), max_size=9).map("".join),
+        st.integers(0, 60),
+        st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    )
+    def check(whole: str, begun: int, cuts: list[int]) -> None:
+        prompt, text = "<|im_start|>assistant\n" + whole[:begun], whole[begun:]
+        reading = read_response(text, prompt=prompt, family=grammar)
+        assert unparse(reading) == text
+        parser = stream_parser(prompt=prompt, family=grammar)
+        events, at = [], 0
+        for size in itertools.cycle(cuts):
+            if at >= len(text):
+                break
+            events += parser.feed(text[at : at + size])
+            at += size
+        found = parser.finish()
+        assert found.message == reading.message
+        assert unparse(found) == text
+        for kind, field in (("content", "content"), ("reasoning", "reasoning_content")):
+            shown = [event.text for event in [*events, *found.last_events] if event.kind == kind]
+            assert "".join(shown) == (reading.message[field] or "")
 
     check()
