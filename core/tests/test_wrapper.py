@@ -227,7 +227,7 @@ def test_a_cut_off_answer_has_no_end_token_and_says_so(make, tokenizer):
     assert END not in rows(out, "tokens", "response")[0]
     message = out["history"].full.to_chats()[0][-1]
     assert message["is_complete"] is False
-    assert not list(out["text"].get("full"))[0].endswith("<|im_end|>")
+    assert not out["text"].get("full")[0].endswith("<|im_end|>")
     assert out.get("finish").tolist() == ["length"]
     # Going on closes it with an end token that nobody sampled.
     before = rows(out, "tokens", "full")[0]
@@ -477,7 +477,7 @@ def test_three_threads_are_answered_though_four_rows_are_waited_for(make):
     with ThreadPoolExecutor(3) as pool:
         outs = list(pool.map(lambda t: wrapper(history(ask(t))), "abc"))
     for text, out in zip("abc", outs, strict=True):
-        assert f"user\n{text}<" in list(out["text"].get("prompt"))[0]
+        assert f"user\n{text}<" in out["text"].get("prompt")[0]
     assert [len(batch) for batch, _ in wrapper.backend.seen] == [3]
 
 

@@ -8,7 +8,12 @@ from antiphon.plugins import RewardSpec, hookimpl
 def antiphon_register_families():
     return [
         ModelFamily("no-template", "bird", "antiphon:templates/no-such-bird.jinja"),
-        ModelFamily("no-grammar", "bird", "antiphon:templates/chatml.jinja", "antiphon.chatml_grammar:NO_SUCH"),
+        ModelFamily(
+            "no-grammar",
+            "bird",
+            "antiphon:templates/chatml.jinja",
+            "antiphon.chatml_grammar:NO_SUCH",
+        ),
         ModelFamily("no-jinja", "bird", "", source="{% if %}"),
     ]
 
