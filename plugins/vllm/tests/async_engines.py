@@ -16,6 +16,7 @@ def engine(name="llama", **options):
     key = (name, *sorted(options.items()))
     if key not in _running:
         model = build(name, **options)
+        model.began_with = {name: value.clone() for name, value in model.state_dict().items()}
         backend = AsyncVLLMBackend(model, tokenizer=byte_tokenizer())
         atexit.register(backend.close)
         _running[key] = backend, model, TransformersBackend(model, tokenizer=byte_tokenizer())

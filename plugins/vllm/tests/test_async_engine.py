@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from antiphon import LLMWrapper
+from antiphon import DatasetChatEnv, LLMWrapper
+from antiphon.envs import FunctionTask, LLMCollector, Reply
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import AsyncBackend, TokenBatch, is_backend
 from antiphon.generation.sampling import SamplingParams
 from antiphon.testing import BackendContract, BackendSubject
+from antiphon_vllm import _compat
 from async_engines import engine, taken
 
 ROWS = [[5, 6, 7], [9], [20, 21, 22, 23] * 5, [5, 6, 7]]
@@ -191,12 +193,49 @@ def test_a_wrapper_uses_it():
     assert worst(log_probs, trainer.score(TokenBatch(ids), starts=starts).log_probs) <= 1e-4
 
 
+def test_environments_in_threads_share_the_engine_and_nothing_else():
+    """Each environment's answers are those to its own prompts: they are scored behind them."""
+    backend, _, trainer = engine()
+
+    def env(number):
+        data = [{"query": f"{number}.{i}", "last": 1 + i % 3} for i in range(9)]
+        replies = lambda _, row, turn: Reply(  # noqa: E731
+            [{"role": "user", "content": row["query"]}], terminated=turn == row["last"]
+        )
+        return DatasetChatEnv(
+            dataset=data, shuffle=False, num_envs=1, task=FunctionTask(replies), tokenizer=tokenizer
+        )
+
+    tokenizer = backend.tokenizer
+    policy = LLMWrapper(backend, generate_kwargs={"max_new_tokens": 9}, input_mode="history")
+    collector = LLMCollector(
+        [env(number) for number in range(6)],
+        policy,
+        async_envs=True,
+        yield_completed_trajectories=True,
+        total_dialog_turns=40,
+    )
+    whole = list(collector)
+    collector.shutdown()
+    assert len(whole) >= 10
+    for steps in whole:
+        query = steps[0]["query"]
+        for step in steps.unbind(0):
+            ids, log_probs = step["tokens", "full"].tolist(), step["log_probs", "response"]
+            start = len(ids) - len(log_probs)
+            users = tokenizer.decode(ids[:start]).split("<|im_start|>user\n")[1:]
+            assert {text.split("<|im_end|>")[0] for text in users} == {query}
+            scored = trainer.score(TokenBatch([ids]), starts=[start]).log_probs
+            assert worst([log_probs], scored) <= 1e-4
+
+
 # Weights
 
 
 def perturbed(model, seed, only=None, size=0.05):
-    """Change the model, and return a copy of all its weights."""
+    """Set the model to other weights near those that it began with, and return a copy of them."""
     generator = torch.Generator().manual_seed(seed)
+    model.load_state_dict(model.began_with)
     with torch.no_grad():
         for name, value in model.named_parameters():
             if only is None or name == only:
@@ -211,7 +250,7 @@ def test_after_each_load_the_engine_computes_what_the_trainer_does(tied):
     probe = [[5 + i for i in range(40)], [7, 8]]
     before = backend.score(TokenBatch(probe)).log_probs
     for step in range(3):
-        backend.load_weights(perturbed(model, step))
+        backend.load_weights(perturbed(model, 100 + step))
         after = backend.score(TokenBatch(probe)).log_probs
         assert worst(after, trainer.score(TokenBatch(probe)).log_probs) <= 1e-4
         assert worst(after, before) > 1e-2  # else nothing would have been tested
@@ -220,6 +259,37 @@ def test_after_each_load_the_engine_computes_what_the_trainer_does(tied):
         assert made.weight_version == backend.weight_version
         assert made.versions == [[(0, backend.weight_version)]] * len(ROWS)
         before = after
+
+
+def test_an_engine_that_does_not_know_whose_ids_are_whose_finishes_answers_first(monkeypatch):
+    backend, model, trainer = engine()
+    monkeypatch.setattr(_compat, "reports_weight_spans", lambda: False)
+    monkeypatch.setattr(_compat, "weight_spans", lambda answer: None)
+    sent = {backend.weight_version: {k: v.clone() for k, v in model.state_dict().items()}}
+    found, stop = [], threading.Event()
+    params = SamplingParams(max_new_tokens=60, ignore_eos=True)
+
+    def generate():
+        while not stop.is_set():
+            found.append(backend.generate(batch(ROWS, len(found)), params))
+
+    generating = threading.Thread(target=generate)
+    generating.start()
+    for step in range(3):
+        version = f"whole {step}"
+        sent[version] = perturbed(model, step)
+        backend.load_weights(sent[version], version)
+    stop.set()
+    generating.join()
+    assert len({made.weight_version for made in found}) > 1
+    for made in found:
+        for row, ids in enumerate(made.ids):
+            ((_, version),) = made.versions[row]
+            model.load_state_dict(sent[version])
+            full = TokenBatch([ROWS[row] + ids])
+            scored = trainer.score(full, starts=[len(ROWS[row])]).log_probs
+            assert worst([made.log_probs[row]], scored) <= 1e-4
+    model.load_state_dict(sent[backend.weight_version])
 
 
 @pytest.mark.parametrize("only", [None, HEAD])
