@@ -59,16 +59,27 @@ def _pad(container: Any, names: Sequence[str], fill: float, side: Side | None, s
     known = shared_values(container._tensordict, "fingerprints")
     if known:
         td["fingerprints"] = NonTensorData(data=known[0], batch_size=td.batch_size)
-    made = type(container)._from_tensordict(td)
+    made = type(container)._from_tensordict(_with_told(td, container))
     made.padded = True
     return made
+
+
+def _with_told(td: Any, container: Any) -> Any:
+    """What is told of each row of tokens goes with them."""
+    for name in ("breaks", "starts_anew"):
+        value = container._tensordict.get(name, None)
+        if value is not None:
+            td.set(name, value)
+    return td
 
 
 def _unpad(container: Any, names: Sequence[str], masks: Any) -> Any:
     rows = unpad_rows(container._tensordict, names, masks)
     known = shared_values(container._tensordict, "fingerprints")
     shared = {"fingerprints": known[0]} if known else None
-    return ragged(type(container), container.batch_size, rows, container.device, shared)
+    made = ragged(type(container), container.batch_size, rows, container.device, shared)
+    _with_told(made._tensordict, container)
+    return made
 
 
 class Tokens(TensorClass["nocast"]):
