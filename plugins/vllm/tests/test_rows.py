@@ -107,6 +107,23 @@ def test_gradients_are_refused_with_who_has_them(engine, requires_grad):
         engine.score(TokenBatch([[5, 6]]), requires_grad=requires_grad)
 
 
+def test_more_prompts_than_a_step_holds_are_answered_as_each_alone(tokenizer):
+    from antiphon_vllm.backend import VLLMBackend
+    from tiny_models import CONTEXT, build
+
+    engine = VLLMBackend(
+        build("llama"),
+        tokenizer=tokenizer,
+        kv_cache_memory_bytes=1 << 26,
+        max_num_batched_tokens=CONTEXT,
+    )
+    rows = [[(i * j) % 300 + 4 for j in range(1, 101)] for i in range(1, 13)]
+    made = engine.generate(TokenBatch(rows, list(range(12))), FREE)
+    for number in (0, 5, 11):
+        assert engine.generate(TokenBatch([rows[number]], [number]), FREE).ids == [made.ids[number]]
+    engine.close()
+
+
 def test_an_interrupt_leaves_nothing_behind(engine, monkeypatch):
     step, steps = engine.llm.llm_engine.step, []
 

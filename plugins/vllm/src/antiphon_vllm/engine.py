@@ -58,6 +58,9 @@ def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) ->
     if _compat.on_cpu():
         defaults["enforce_eager"] = True  # compiling takes half a minute
         defaults["compilation_config"] = {"custom_ops": list(_compat.CPU_OPERATORS)}
+        # A prompt in parts draws for each part and takes the draw back, which seeded generators of the
+        # processor can't (up to 0.32 at least): the engine would die of it.
+        defaults["enable_chunked_prefill"] = False
         if not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
             defaults["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
     return {**defaults, **given, **_FIXED, "model": name}
