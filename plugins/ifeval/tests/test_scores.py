@@ -43,6 +43,8 @@ def test_an_instruction_is_never_kept_by_default(
 def test_an_unknown_instruction_is_refused_by_its_row() -> None:
     with pytest.raises(InvalidData, match="Row 17 asks for 'made_up:id', which is no instruction"):
         score(row(("made_up:id", None), key=17), "x")
+    with pytest.raises(InvalidData, match="did you mean 'punctuation:no_comma'"):
+        score(row(("punctuation:no_commas", None)), "x")
     with pytest.raises(InvalidData, match="The row 'Say hi' asks for 'made_up:id'"):
         score(row((NO_COMMA, None), ("made_up:id", None), prompt="Say hi"), "x")
     with pytest.raises(InvalidData, match="asks for None"):

@@ -8,6 +8,7 @@ arguments of each instruction with the names of all others and null: nulls are l
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -164,10 +165,9 @@ def _instruction(
 ) -> Instruction:
     wanted = ARGUMENTS.get(name)
     if wanted is None:
-        raise InvalidData(
-            f"{where} asks for {name!r}, which is no instruction of IFEval; known are "
-            f"{', '.join(sorted(ARGUMENTS))}."
-        )
+        near = difflib.get_close_matches(str(name), ARGUMENTS, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else "; there are 25, see ARGUMENTS."
+        raise InvalidData(f"{where} asks for {name!r}, which is no instruction of IFEval{meant}")
     arguments = {key: _whole(given[key]) for key in wanted if given.get(key) is not None}
     if name == "combination:repeat_prompt" and prompt is not None:
         arguments.setdefault("prompt_to_repeat", prompt)

@@ -60,7 +60,7 @@ class IFEvalTask(Task):
             try:
                 read_instructions(row)
             except InvalidData as error:
-                return f"can't be scored: {error}"
+                return f"can't be scored: {str(error).rstrip('.')}"
         return fault
 
     def respond(
