@@ -160,7 +160,7 @@ def _append(
         return None
     own = fresh[first]
     check_tokenizer(fresh, rendering.tokenizer)
-    _canonical(rendering, first, own)
+    _canonical(rendering, first, own, before)
     if own.edited:
         return None
     # All that came before must stand unchanged: the prompt's text, less what it opened for the answer.
@@ -349,8 +349,13 @@ def compose(
     )
 
 
-def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
-    """Fill in what the turn of a sampled message looks like while the message is the last one."""
+def _canonical(
+    rendering: Rendering, message: int, sampled: Sampled, prompt: str | None = None
+) -> None:
+    """Fill in what the turn of a sampled message looks like while the message is the last one.
+
+    ``prompt`` is the text that it was sampled behind, where that is at hand.
+    """
     if sampled.text is not None or sampled.known:
         return
     source = rendering.source
@@ -367,9 +372,9 @@ def _canonical(rendering: Rendering, message: int, sampled: Sampled) -> None:
         pieces = plan(last, view(rendering.tokenizer))
         ends = [control for _, _, control, inside in pieces.rows() if inside and control >= 0]
         sampled.closing = ends[-1:]
-    prompt = render_source(
-        Source(source.messages[:message], *_rest(source)), rendering.tokenizer, True
-    ).text
+    if prompt is None:
+        before = Source(source.messages[:message], *_rest(source))
+        prompt = render_source(before, rendering.tokenizer, True).text
     if prompt.startswith(sampled.context) and len(prompt) > len(sampled.context):
         # The prompt opened something that the rendered turn does not show.
         tokens = view(rendering.tokenizer)
