@@ -50,6 +50,7 @@ class AsyncVLLMBackend(AwaitableBackend):
     """
 
     name = "vllm-async"
+    trainer = "transformers"  # an engine trains nothing
 
     def __init__(
         self,
@@ -202,6 +203,8 @@ class AsyncVLLMBackend(AwaitableBackend):
                         f"vLLM had not answered row {row} after {self.timeout:g} seconds; give the "
                         "backend a longer timeout, or fewer rows at once."
                     ) from None
+        if self._ended:  # what it sampled from is not known any more
+            raise BackendError(self._ended)
         spans = _compat.weight_spans(output.outputs[0])
         return output, [(0, number)] if spans is None else spans
 
@@ -233,9 +236,18 @@ class AsyncVLLMBackend(AwaitableBackend):
 
     async def _load(self, folder: str, version: WeightVersion | None) -> None:
         async with self._loading, self._at_rest():
-            with self._naming_the_engine():
-                await self._engine.collective_rpc("antiphon_load_files", args=(folder,))
-                await self._engine.update_weight_version(str(len(self._versions)))
+            try:
+                with self._naming_the_engine():
+                    await self._engine.collective_rpc("antiphon_load_files", args=(folder,))
+                    await self._engine.update_weight_version(str(len(self._versions)))
+            except BackendError:
+                raise
+            except Exception as error:  # how the engine hands over whatever a worker raised
+                self._ended = (
+                    f"vLLM's engine for {self._config.model} could not take the weights and may hold "
+                    f"half of them ({_first_line(error)}); make a new backend."
+                )
+                raise BackendError(self._ended) from error
             last = self._versions[-1]
             following = last + 1 if isinstance(last, int) else 0
             self._versions.append(following if version is None else version)
