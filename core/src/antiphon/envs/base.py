@@ -218,7 +218,8 @@ class EnvBase:
 
     def _reward_entries(self) -> list[str]:
         """Return the top-level entries that hold rewards and nothing that is observed."""
-        return [key for key in self.full_reward_spec if key not in self.full_observation_spec]
+        observed = self.full_observation_spec
+        return [key for key in self.full_reward_spec if key not in observed]
 
     def _partial_reset(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase:
         mask = cast("torch.Tensor", tensordict.get("_reset")).reshape(-1)
