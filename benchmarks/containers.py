@@ -169,7 +169,8 @@ def main() -> None:
         "s",
     )
     growing = [
-        [sum(chats[run][i : i + 8], [])[:64] for i in range(0, 128, 8)] for run in range(repeats)
+        [[m for chat in chats[run][i : i + 8] for m in chat][:64] for i in range(0, 128, 8)]
+        for run in range(repeats)
     ]
     options_of = {"tokenizer": tokenizer, "chat_template_name": name, "tokenize": True}
 

@@ -47,7 +47,7 @@ def test_a_parameter_of_one_backend_passes_by_name():
 def test_one_parameter_under_two_names_is_refused():
     with pytest.raises(
         InvalidParameter,
-        match="Cannot specify both .n. and .num_return_sequences.: both are num_return_sequences",
+        match=r"Cannot specify both .n. and .num_return_sequences.: both are num_return_sequences",
     ):
         SamplingParams.from_kwargs({"n": 2, "num_return_sequences": 2})
 

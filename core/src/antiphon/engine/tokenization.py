@@ -376,7 +376,8 @@ def _tokens_before(
     """Return how many tokens of a piece end before ``start``, where one message has all of the rest.
 
     A header is short and the same in many pieces: mostly its ids are the first of the piece. Else the beginning of the
-    piece is encoded again, with offsets, and where its ids are the piece's own they have the same places. None: all offsets are needed.
+    piece is encoded again, with offsets, and where its ids are the piece's own they have the same places. None: all
+    offsets are needed.
     """
     if start <= first:
         return 0

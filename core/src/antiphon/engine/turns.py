@@ -153,9 +153,7 @@ def _own(spans: list[SpanTuple]) -> list[tuple[int, int, int, Any]]:
     return [(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
 
 
-def _extents(
-    spans: Sequence[tuple[int, int, int, Any]], count: int, length: int
-) -> list[_Extent]:
+def _extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int) -> list[_Extent]:
     """Return the extent of each message; headers' fields do not count as text of a message."""
     first = [-1] * count
     last = [-1] * count
@@ -183,9 +181,7 @@ def _extents(
         shown = first[index] >= 0
         # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
         end_of_text = last[index] if shown else before
-        while position < size and (
-            spans[position][2] <= index or spans[position][0] < end_of_text
-        ):
+        while position < size and (spans[position][2] <= index or spans[position][0] < end_of_text):
             position += 1
         after = spans[position][0] if position < size else length
         result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
