@@ -1,10 +1,10 @@
 """Rollouts that go on as soon as each answer is there, against rounds that wait for the longest one.
 
     python benchmarks/vllm_rollouts.py [--model embedded] [--dtype bfloat16] [--conversations 64]
-        [--turns 4] [--longest 160] [--repeats 3]
+        [--turns 8] [--longest 256] [--repeats 3]
 
 One engine, the same conversations with the same seeds, by the wall, in turn; medians and their ratio. How
-long an answer is, is drawn from its seed, as likely between 5 and 10 tokens as between 80 and 160, and
+long an answer is, is drawn from its seed, as likely between 8 and 16 tokens as between 128 and 256, and
 conversations have between one turn and ``--turns``: so both ways sample exactly the same number of tokens.
 """
 
@@ -46,8 +46,8 @@ def main() -> None:
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--conversations", type=int, default=64)
-    parser.add_argument("--turns", type=int, default=4)
-    parser.add_argument("--longest", type=int, default=160)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--longest", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
 
