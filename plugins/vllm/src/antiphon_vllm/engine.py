@@ -44,6 +44,7 @@ def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) ->
 
     Raises:
         InvalidParameter: An option that is not the user's to choose.
+        ModelNotFound: There is no such model.
     """
     if fixed := sorted(set(_FIXED) & set(given)):
         raise InvalidParameter(
@@ -86,10 +87,7 @@ def open_llm(name: str, options: Mapping[str, Any], *, in_process: bool) -> Any:
                 _stopping[llm] = weakref.finalize(llm, _stop, core)
             return llm
         except OSError as error:
-            raise ModelNotFound(
-                f"vLLM can't load the model {name!r}: {_first_line(error)}; check the name, or give "
-                "the path of a folder."
-            ) from error
+            raise _missing(name, error) from error
         except TypeError as error:
             raise InvalidParameter(
                 f"vLLM refuses an engine option: {_first_line(error)}"
@@ -221,15 +219,25 @@ def _multiprocessing(wanted: bool) -> Iterator[None]:
 
 def _stored_dtype(name: str, options: Mapping[str, Any]) -> str:
     """Return the dtype of a checkpoint; by its own rule the engine halves what is stored in float32."""
+    from huggingface_hub.errors import HFValidationError
     from transformers import AutoConfig
 
     keep = {k: options[k] for k in ("revision", "trust_remote_code") if k in options}
     try:
         config = AutoConfig.from_pretrained(name, **keep)
-    except (OSError, ValueError):
-        return "auto"  # the engine says better what is wrong, or reads what transformers can't
+    except (OSError, HFValidationError) as error:
+        raise _missing(name, error) from error
+    except ValueError:
+        return "auto"  # transformers doesn't know the architecture; the engine may
     text = config.get_text_config()
     return "float32" if getattr(text, "dtype", None) in (torch.float32, "float32") else "auto"
+
+
+def _missing(name: str, error: BaseException) -> ModelNotFound:
+    return ModelNotFound(
+        f"There is no model {name!r} that vLLM can load: {_first_line(error)}; check the name, or give "
+        "the path of a folder."
+    )
 
 
 def _first_line(error: BaseException) -> str:
