@@ -59,6 +59,8 @@ def backends(model: Path) -> Iterator[tuple[Any, Any]]:
             "enable_metrics_collection": False,
             # On a busy machine a worker takes long to be there.
             "worker_register_timeout_seconds": 600,
+            # What others use of its memory is not the tests' affair.
+            "memory_monitor_refresh_ms": 0,
         },
     )
     far = RayBackend(str(model), replicas=2, dtype="float32")
