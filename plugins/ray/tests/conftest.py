@@ -25,6 +25,7 @@ def ray_cluster() -> Iterator[None]:
             "enable_metrics_collection": False,
             # On a busy machine a worker takes long to be there.
             "worker_register_timeout_seconds": 600,
+            "health_check_timeout_ms": 120_000,
             # What others use of its memory is not the tests' affair.
             "memory_monitor_refresh_ms": 0,
         },
