@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -368,10 +369,30 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_changes(change, said):
     assert worst(scored, trainer.score(TokenBatch(ROWS)).log_probs) <= 1e-4
 
 
-# Last, since the check of closing takes an engine that others share.
+# Last, since these use up engines that others share.
 class TestContract(BackendContract):
     def make_subject(self):
-        waiting = [lambda: engine()[0], lambda: taken(tie_word_embeddings=True)]
         flags = ("samples", "stops", "chosen_ends", "prompt_log_probs", "temperature")
-        make = lambda: waiting.pop(0)()  # noqa: E731
-        return BackendSubject(make, "vllm-async", **dict.fromkeys(flags, True))
+        closed = lambda: taken(tie_word_embeddings=True)  # noqa: E731
+        subject = BackendSubject(closed, "vllm-async", **dict.fromkeys(flags, True))
+        subject.backend = engine()[0]
+        return subject
+
+
+def test_weights_that_do_not_arrive_end_the_backend_and_answers_under_way(monkeypatch, tmp_path):
+    model = engine()[1]
+    backend = taken()
+    many = batch(ROWS * 16)  # enough not to be done at once
+    params = SamplingParams(max_new_tokens=220, ignore_eos=True)
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+        asking = pool.submit(backend.generate, many, params)
+        wait_for(lambda: unfinished(backend) == len(many) or asking.done())
+        lost = contextlib.nullcontext(str(tmp_path / "lost"))
+        patched.setattr("antiphon_vllm.async_engine.stored", lambda _: lost)
+        with pytest.raises(BackendError, match=r"could not take the weights .*No such file"):
+            backend.load_weights(model.state_dict())
+        with pytest.raises(BackendError, match="may hold half of them"):
+            asking.result()
+    with pytest.raises(BackendError, match="may hold half of them"):
+        backend.generate(batch(ROWS), params)
+    backend.close()
