@@ -12,6 +12,7 @@ from antiphon import ChatHistory, History, LLMWrapper, Masks, Text, Tokens
 from antiphon.errors import (
     BackendError,
     BatchingClosed,
+    FamilyNotFound,
     InvalidParameter,
     TokenizerMismatch,
     TurnRewritten,
@@ -146,6 +147,13 @@ def test_history_mode_writes_everything(make, tokenizer):
     assert message["token_ids"] == answer
     assert "is_complete" not in message  # it is
     assert [len(chat) for chat in out["history"].full.to_chats()] == [2, 2]
+
+
+def test_a_model_without_a_template_gets_no_guess_in_history_mode(tokenizer):
+    with pytest.raises(FamilyNotFound, match=r"no chat template .* pass chat_template="):
+        LLMWrapper(ScriptedBackend(tokenizer), input_mode="history")
+    LLMWrapper(ScriptedBackend(tokenizer), input_mode="tokens")
+    LLMWrapper(ScriptedBackend(tokenizer), input_mode="history", chat_template_name="chatml_format")
 
 
 def test_log_probs_that_nobody_computed_are_not_numbers_and_never_0(make):

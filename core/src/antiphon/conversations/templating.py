@@ -106,6 +106,22 @@ class Template:
         tools = self.variables.get("tools")
         return choose_template(self.tokenizer, self.chat_template, self.family, tools)[1]
 
+    def demand(self) -> Template:
+        """Return this, if anything says which template it is: a model that is sampled must not get a guess.
+
+        Raises:
+            FamilyNotFound: The tokenizer has no template, none is given, and no family was detected.
+        """
+        from antiphon.engine.source import find_template
+
+        if find_template(self.tokenizer, self.chat_template, self.family) is None:
+            name = getattr(self.tokenizer, "name_or_path", "") or type(self.tokenizer).__name__
+            raise FamilyNotFound(
+                f"The tokenizer {name} has no chat template and none was detected, so no row's history can be "
+                'rendered; pass chat_template=, or chat_template_name= ("chatml_format" is ChatML).'
+            )
+        return self
+
     def render_all(
         self,
         conversations: Sequence[Sequence[Message]],

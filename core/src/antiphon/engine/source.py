@@ -176,10 +176,26 @@ def choose_template(
     family: str | None,
     tools: Sequence[Any] | None = None,
 ) -> tuple[str, str]:
-    """Return a name for the template, and its source.
+    """Return a name for the template, and its source; ChatML, with a warning, where none is given or found."""
+    found = find_template(tokenizer, chat_template, family, tools)
+    if found is not None:
+        return found
+    from antiphon.registry import get_family
+
+    warnings.warn("No chat template was given or found; ChatML is used.", stacklevel=4)
+    return "'chatml'", get_family("chatml").load_template()
+
+
+def find_template(
+    tokenizer: Any,
+    chat_template: str | None,
+    family: str | None,
+    tools: Sequence[Any] | None = None,
+) -> tuple[str, str] | None:
+    """Return a name for the template, and its source; None where nothing says what it is.
 
     An explicit template comes first, then an explicit family, then the tokenizer's own template (which is what the
-    model was trained on), then the template of the family that is detected, then ChatML with a warning.
+    model was trained on), then the template of the family that is detected.
     """
     if chat_template is not None and not isinstance(chat_template, str):
         raise InvalidMessage(f"chat_template must be a string, not {type(chat_template).__name__}.")
@@ -196,16 +212,13 @@ def choose_template(
             f"of tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__!r}",
             own,
         )
+    if tokenizer is None:
+        return None
+    from antiphon.detection import detect_family
     from antiphon.registry import get_family
 
-    if tokenizer is not None:
-        from antiphon.detection import detect_family
-
-        detected = detect_family(tokenizer).family
-        if detected is not None:
-            return repr(detected), get_family(detected).load_template()
-    warnings.warn("No chat template was given or found; ChatML is used.", stacklevel=4)
-    return "'chatml'", get_family("chatml").load_template()
+    detected = detect_family(tokenizer).family
+    return None if detected is None else (repr(detected), get_family(detected).load_template())
 
 
 def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:

@@ -193,9 +193,9 @@ class LLMWrapper(LLMWrapperBase):
         self.prefer_tokens = prefer_tokens
         self.params, self.num_samples = sampling(self.backend, generate_kwargs, num_samples)
         self.tokenizer_kwargs = tokenizer_options(tokenizer_kwargs)
-        self.template = Template(
-            self.tokenizer, chat_template, chat_template_name, dict(template_kwargs or {})
-        )
+        named = chat_template_name, dict(template_kwargs or {})
+        template = Template(self.tokenizer, chat_template, *named)
+        self.template = template.demand() if input_mode == "history" else template
         self.inplace = writes_inplace(inplace, self.generate and self.num_samples is not None)
         self.device = None if device is None else torch.device(device)
         if layout not in (None, torch.strided, torch.jagged):
