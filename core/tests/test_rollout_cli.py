@@ -194,6 +194,8 @@ def start(output: Path, *arguments: str, slow: float = 0.05) -> subprocess.Popen
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "SLOW": str(slow)},
+        # Where the tests themselves run in the background, an interrupt is ignored and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -62,12 +62,19 @@ def check_foreign_names(subject: FamilySubject) -> None:
         if other.line != family.line
         for name in other.model_ids
     ]
+    # A copy under a model's own name that speaks another dialect is told by its id, not by its name.
+    copied = {
+        name.rpartition("/")[2].lower()
+        for each in families()
+        if each.line == family.line
+        for name in each.model_ids
+    }
     for name, other in others:
         with problems.case(name):
             own_name = name.rpartition("/")[2]
             matching = [p.pattern for p in patterns if p.search(own_name)]
             demand(
-                not matching or name in family.model_ids or _as_others(other, own_name, family),
+                not matching or own_name.lower() in copied or _as_others(other, own_name, family),
                 f"it is {other.name}'s, and the pattern {matching[:1]} claims it",
             )
     problems.settle()
