@@ -58,8 +58,9 @@ def render_batch(
         result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
     else:
         result = []
-        # One thread is enough: the Rust encoder runs without the interpreter's lock and spreads its work itself.
-        with ThreadPoolExecutor(1) as pool:
+        # The Rust encoder runs without the interpreter's lock and spreads its work itself; the second thread has it
+        # go on while the first one waits for the lock to hand over what is encoded.
+        with ThreadPoolExecutor(2) as pool:
             ahead = _encode_ahead(
                 conversations, tokenizer, pool, tools, options, allow_control_tokens
             )

@@ -11,6 +11,7 @@ The attribute names start with an underscore, so that the sandbox hides them fro
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
@@ -438,6 +439,12 @@ def trace(value: Any, message: int, path: tuple[Any, ...] = ()) -> Any:
     )
 
 
+@functools.lru_cache(maxsize=4096)
+def _field_origin(message: int, key: Any) -> Origin:
+    """The origin of a whole field: one object for all conversations, which the garbage collector sees once."""
+    return message, (key,)
+
+
 def _trace_message(message: dict[Any, Any], index: int) -> TracedDict:
     """Trace the fields of a message; a role that is a plain word is the template's, not text that someone sends."""
     result = TracedDict()
@@ -447,7 +454,7 @@ def _trace_message(message: dict[Any, Any], index: int) -> TracedDict:
             item = trace(item, index, (key,))
         elif item and not (key == "role" and item.isidentifier()):
             text = Traced(item)
-            text._antiphon_spans = ((0, len(item), (index, (key,))),)
+            text._antiphon_spans = ((0, len(item), _field_origin(index, key)),)
             item = text
         result[key if key.__class__ is str else trace(key, index, (key,))] = item
     return result
