@@ -49,6 +49,8 @@ class Spec:
         """The number of dimensions, batch dimensions included."""
         return len(self.shape)
 
+    # What each kind of spec says.
+
     def problem(self, value: Any) -> str | None:
         """Return why ``value`` does not fit, in words, or None where it does."""
         raise NotImplementedError

@@ -85,7 +85,7 @@ class LLMWrapperBase(DistributionMethods, TensorDictModuleBase):
 
     def get_new_version(self, **kwargs: Any) -> Self:
         """Return a wrapper of the same model with some settings changed."""
-        raise NotImplementedError
+        raise NotImplementedError  # LLMWrapper knows how
 
 
 class LLMWrapper(LLMWrapperBase):

@@ -97,8 +97,7 @@ class RayBackend:
                 each.start.remote(backend, model, options, inventory) for each in self.replicas
             ]
             facts = self._answers(calls)[0]
-        except BaseException:
-            # Also on Ctrl-C: nobody has a handle to end them with.
+        except BaseException:  # an interrupt too: nobody has a handle to end them with; it goes on
             kill(self.replicas)
             raise
         self.tokenizer = facts["tokenizer"]

@@ -95,8 +95,7 @@ class RayCollector:
         self._restored: list[TensorDictBase] = []
         try:
             self._ask("start", [(create_env_fn, policy_factory, options, inventory)] * num_workers)
-        except BaseException:
-            # Also on Ctrl-C: nobody has a handle to end them with.
+        except BaseException:  # an interrupt too: nobody has a handle to end them with; it goes on
             self.shutdown()
             raise
 

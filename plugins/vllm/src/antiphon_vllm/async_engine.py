@@ -108,7 +108,7 @@ class AsyncVLLMBackend(AwaitableBackend):
         self._loop = LoopThread("antiphon-vllm")
         try:
             self._engine = self._loop.run(_open(name, settings))
-        except BaseException:
+        except BaseException:  # an interrupt too: no thread is left running, and the error goes on
             self._loop.close()
             raise
         self._config = self._engine.model_config
