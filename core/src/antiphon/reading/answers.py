@@ -8,8 +8,9 @@ from typing import Any
 
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.compiled import Compiled, alternation
+from antiphon.reading.foreign import calls_in
 from antiphon.reading.machine import Machine
-from antiphon.reading.messages import conversation_message
+from antiphon.reading.messages import call_dict, conversation_message
 from antiphon.reading.scan import WHITE
 from antiphon.reading.turn_forms import TurnForm
 
@@ -71,6 +72,15 @@ class AnswerReader:
             return None, close.end(), True
         if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
             message["is_complete"] = False
+        if "unparsed_calls" not in message and isinstance(message["content"], str):
+            foreign = calls_in(
+                message["content"],
+                self.grammar,
+                is_exact=self.compiled.is_exact,
+                is_complete=not unclosed,
+            )
+            if foreign:
+                message["unparsed_calls"] = [call_dict(call) for call in foreign]
         return message, close.end(), unclosed
 
     def _with_whole_call(

@@ -26,8 +26,8 @@ class Call:
         arguments: The arguments: a mapping, or what stood in its place.
         text: The arguments as they stood in the text, where they stood there as one JSON value.
         id: The call's id, where the text has one.
-        status: ``"ok"``, ``"incomplete"`` or ``"malformed"`` (and what `antiphon.reading.schema`
-            adds).
+        status: ``"ok"``, ``"incomplete"``, ``"malformed"`` or ``"foreign"`` (a call in a format
+            that the grammar does not read), and what `antiphon.reading.schema` adds.
         problem: What is wrong, as a sentence.
         raw: The call's whole text.
         untyped: Arguments that stood there as bare text, which a schema may type.

@@ -11,6 +11,7 @@ from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.conversation import Conversation, splitter_of
 from antiphon.reading.events import Event, Piece
+from antiphon.reading.foreign import foreign_calls, format_of
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
 from antiphon.reading.machine import Machine
@@ -113,8 +114,9 @@ def parse_response(
         ``role``, ``content``, ``reasoning_content``, ``tool_calls`` (None where empty) and
         ``is_complete``: whether an end token was there. Each call has a ``status``: ``"ok"``, or
         ``"malformed"``, ``"incomplete"``, ``"unknown_tool"``, ``"invalid_arguments"``,
-        ``"unchecked"`` (the tool's schema could not judge); then
-        ``problem`` says what is wrong and ``raw`` holds its text.
+        ``"unchecked"`` (the tool's schema could not judge), ``"foreign"`` (it looks like a call in
+        a format that this grammar does not read: its text stays in the content); then ``problem``
+        says what is wrong and ``raw`` holds its text.
 
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
@@ -171,10 +173,13 @@ def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
 
 def message_of(machine: Machine, tools: dict[str, Any] | None) -> dict[str, Any]:
     """Return the message of a machine that was closed."""
-    calls = []
+    machine.calls += foreign_calls(machine)
     for call in machine.calls:
         settle(call, tools)
-        calls.append(call_dict(call))
+        if call.status == "malformed" and call.raw:
+            owner = format_of(call.raw)
+            call.problem += f"; it looks like a call in the format {owner}" if owner else ""
+    calls = [call_dict(call) for call in machine.calls]
     return {
         "role": "assistant",
         "content": "".join(machine.content) or None,

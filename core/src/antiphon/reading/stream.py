@@ -99,6 +99,12 @@ class StreamParser:
             events = self._feed(machine, self._ids.flush()) if self._ids is not None else []
             events += machine.close()
             self._reading = finish(machine, self._tools)
+            # Whether content looks like calls in another format is known only now.
+            events += [
+                Event("call_end", "", number, call)
+                for number, call in enumerate(machine.calls)
+                if call.status == "foreign"
+            ]
             self._reading.last_events = events
         return self._reading
 

@@ -44,6 +44,11 @@ class Turn:
         self.ended_by: str | None = None
 
     @property
+    def compiled(self) -> Compiled:
+        """The grammar that is read by."""
+        return self._compiled
+
+    @property
     def pieces(self) -> list[Piece]:
         """What each part of the text was."""
         return [Piece(kind, text) for kind, text in self._pieces]

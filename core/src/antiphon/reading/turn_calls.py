@@ -15,8 +15,8 @@ from antiphon.reading.turn import Turn
 
 @dataclass
 class _Open:
-    """A call that is being read: the forms it may have, where they begin, what they know, and why
-    the first of them did not fit.
+    """A call that is being read: the forms it may have, where they begin, what they know, why the
+    first of them did not fit, and for which of them the text ended too soon.
     """
 
     start: int
@@ -25,6 +25,7 @@ class _Open:
     progress: Progress
     shown: bool = False
     refusal: tuple[str, str | None, CompiledCall] | None = None
+    cut: tuple[CompiledCall, str | None] | None = None
 
     def show_again(self) -> None:
         """Forget what was shown of the call."""
@@ -73,13 +74,16 @@ class CallStates(Turn):
                     if self._shows:
                         self._show(opened)
                     return False
-                self._cut_off(opened)
-                return self._state != "call"
+                # The text is cut off for this form; for another one it may be whole.
+                opened.cut = opened.cut or (form, opened.progress.name)
             except Invalid as error:
                 if opened.refusal is None:
                     opened.refusal = str(error), opened.progress.name, form
-                opened.forms.pop(0)
-                opened.progress = Progress(tools=self._tools)
+            opened.forms.pop(0)
+            opened.progress = Progress(tools=self._tools)
+        if opened.cut is not None:
+            self._cut_off(opened.start, *opened.cut)
+            return self._state != "call"
         assert opened.refusal is not None  # there was a form, and it did not fit
         problem, label, first = opened.refusal
         self._open = None
@@ -145,17 +149,24 @@ class CallStates(Turn):
             progress.emitted += len(text)
             progress.shown = size
 
-    def _cut_off(self, opened: _Open) -> None:
-        """The text ends inside a call. Where it holds an end token, the turn ended there."""
+    def _cut_off(self, start: int, form: CompiledCall, name: str | None) -> None:
+        """The text ends inside a call. Where it holds an end token, the turn ended there.
+
+        Args:
+            start: Where the call begins.
+            form: The first of its forms that fitted so far.
+            name: The tool's name, if that was read.
+        """
         text = self._text
         stop = self._compiled.stop
-        found = stop.search(text, opened.start) if stop is not None else None
+        found = stop.search(text, start) if stop is not None else None
         end = found.start() if found else len(text)
-        raw = self._compiled.plain(text[opened.start : end])
-        name = name_of(opened.forms[0], opened.progress.name, raw)
-        self._in_block = opened.forms[0]
+        raw = self._compiled.plain(text[start:end])
+        name = name_of(form, name, raw)
+        self._in_block = form
         self._open = None
-        self._add(Call(name=name, status="incomplete", problem="the call is cut off", raw=raw))
+        problem = "the call is cut off"
+        self._add(Call(name=name, status="incomplete", problem=problem, raw=raw, form=form))
         self._keep("call", raw)
         self._pos = end
         self._state = "between"
