@@ -154,7 +154,24 @@ def trace_messages(messages: Any, first: int = 0) -> list[Any]:
             )
         if not item.keys().isdisjoint(REASONING_FIELDS):
             item = _alias_reasoning(item)
+        if item.get("tool_calls"):
+            item = _without_foreign_calls(item)
         result.append(item)
+    return result
+
+
+def _without_foreign_calls(message: Any) -> Any:
+    """Leave out what reading took for calls in another format: their text stands in the content."""
+    calls = message["tool_calls"]
+    if not isinstance(calls, list):
+        return message
+    own = [c for c in calls if not (isinstance(c, dict) and c.get("status") == "foreign")]
+    if len(own) == len(calls):
+        return message
+    result = type(message)({**message, "tool_calls": own})
+    if not own:
+        del result["tool_calls"]
+    result._antiphon_origin = message._antiphon_origin
     return result
 
 

@@ -124,7 +124,7 @@ class ToolBox:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             return "the call can't be read: it names no function"
-        if call.get("status") in ("malformed", "incomplete"):
+        if call.get("status") in ("malformed", "incomplete", "foreign"):
             return f"the call can't be read: {call.get('problem') or call['status']}"
         name = function.get("name")
         tool = self.tools.get(str(name))
