@@ -44,7 +44,9 @@ def install(
     return distribution
 
 
-def run(arguments: list[str], *sites: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: list[str], *sites: Path, timeout: float = 120, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python in a process of its own that sees the folders, and return what it printed."""
     path = [str(site) for site in sites] + [os.environ.get("PYTHONPATH", "")]
     switches = ("ANTIPHON_PLUGINS", "ANTIPHON_DISABLE_PLUGINS", "ANTIPHON_STRICT_PLUGINS")
@@ -55,7 +57,7 @@ def run(arguments: list[str], *sites: Path, **variables: str) -> subprocess.Comp
         capture_output=True,
         text=True,
         env=environment,
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
 

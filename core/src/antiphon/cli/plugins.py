@@ -12,6 +12,7 @@ import click
 
 from antiphon.errors import InvalidParameter, PluginError
 from antiphon.plugins import PluginHost, PluginRecord, get_host
+from antiphon.plugins.host import DISABLE
 from antiphon.plugins.tracing import TRACE
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -93,18 +94,29 @@ def which(ctx: click.Context, model: str, as_json: bool) -> None:
 @plugins.command()
 @_as_json
 @click.option("--trace", is_flag=True, help="Print each call of a plugin on standard error.")
+@click.option("--limit", default=30.0, show_default=True, help="Seconds that loading may take.")
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool, trace: bool) -> None:
+def doctor(ctx: click.Context, as_json: bool, trace: bool, limit: float) -> None:
     """Say what is wrong with the installed plugins and what to do; exit code 1 if anything is.
 
+    They are loaded in another process first, since some may end the one that loads them.
     With ANTIPHON_TRACE_PLUGINS=1 any program prints what --trace prints here.
     """
     from antiphon.cli import plugin_commands
     from antiphon.plugins.inspection import lacking, problems_of
+    from antiphon.plugins.rehearsal import fatal
 
-    host = PluginHost(environ={**os.environ, TRACE: "1"}) if trace else get_host(quiet=True)
+    deadly = fatal(limit)
+    if deadly or trace:
+        left_out = ",".join([os.environ.get(DISABLE, ""), *deadly])
+        traced = {TRACE: "1"} if trace else {}
+        host = PluginHost(environ={**os.environ, DISABLE: left_out, **traced})
+    else:
+        host = get_host(quiet=True)
     faulty = [record for record in host.records if not record.ok]
-    faults = [fault for app in plugin_commands(host) for fault in app.faults]
+    faults = [*deadly.values()]
+    faults += [sentence for record in host.records for sentence in record.changed]
+    faults += [fault for app in plugin_commands(host) for fault in app.faults]
     registered = host.registered()
     faults += [f"{who.who}: {text}" for who, *what in registered for text in problems_of(*what)]
     notes = [f"{who.who}: {text}" for who, *what in registered for text in lacking(*what)]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from antiphon.errors import PluginConflict, PluginError, PluginWarning
 from antiphon.plugins.claims import settle
+from antiphon.plugins.containment import Containment, Reminder
 from antiphon.plugins.discovery import (
     PluginSource,
     builtin_plugins,
@@ -76,15 +79,20 @@ class PluginHost:
         trace = _is_set(environ, TRACE)
         version = core_version()
         plugins = []
-        for source in (*builtin_plugins(), *found):
-            plugin = Plugin(_record_of(source))
-            if _switched_off(source, disabled, only):
-                plugin.record = replace(plugin.record, status="disabled")
-            else:
-                load(plugin, source, version, strict=strict, trace=trace)
-            if trace and plugin.record.status != "loaded":
-                note(plugin.record.error or f"{plugin.record.who}: {plugin.record.status}")
-            plugins.append(plugin)
+        containment = Containment()
+        with Reminder() as reminder:
+            for source in (*builtin_plugins(), *found):
+                plugin = Plugin(_record_of(source))
+                reminder.who = plugin.record.who
+                if _switched_off(source, disabled, only):
+                    plugin.record = replace(plugin.record, status="disabled")
+                else:
+                    with containment.around(source.module) as changes:
+                        load(plugin, source, version, strict=strict, trace=trace)
+                    plugin.record = replace(plugin.record, changed=changes.told(plugin.record))
+                if trace and plugin.record.status != "loaded":
+                    note(plugin.record.error or f"{plugin.record.who}: {plugin.record.status}")
+                plugins.append(plugin)
         plugins += [Plugin(record) for record in _unknown(only, found)]
         loaded = [plugin for plugin in plugins if plugin.record.status == "loaded"]
         self._claims, errors = settle((plugin.record, plugin.objects) for plugin in loaded)
@@ -102,8 +110,9 @@ class PluginHost:
         }
         if strict:
             for record in self.records:
-                if not record.ok:
-                    raise PluginError(f"{record.error} ({STRICT} is set.)")
+                wrong = [*([] if record.ok else [record.error]), *record.changed]
+                if wrong:
+                    raise PluginError(f"{wrong[0]} ({STRICT} is set.)")
 
     def get(self, kind: str, name: str) -> Any | None:
         """Return what is registered under a name, None where nothing is.
@@ -164,18 +173,21 @@ class PluginHost:
 
         A hook that raises is told on standard error by the object's ``failed`` method and skipped.
         """
+        containment = Containment()
         for record, manager in self._managers:
             if manager.hook.antiphon_register_commands.get_hookimpls():
                 app = app_of(record)
                 try:
-                    manager.hook.antiphon_register_commands(
-                        **with_old_names("antiphon_register_commands", {"app": app})
-                    )
+                    with containment.around(record.module) as changes, redirect_stdout(sys.stderr):
+                        manager.hook.antiphon_register_commands(
+                            **with_old_names("antiphon_register_commands", {"app": app})
+                        )
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
                     # A stranger's hook: without its commands every other command still works.
                     app.failed(error)
+                app.faults += changes.told(record)
 
     def inventory(self) -> dict[str, str]:
         """Return the plugins in use as ``{name: "distribution version"}``, for another process."""
@@ -231,6 +243,12 @@ def _names(switch: str | None) -> frozenset[str]:
     """Return the plugin and distribution names in a switch, in the spelling that compares."""
     names = (name.strip() for name in (switch or "").replace(",", " ").split())
     return frozenset(name if name == "*" else canonicalize_name(name) for name in names)
+
+
+def switched_on(sources: Iterable[PluginSource], environ: Mapping[str, str]) -> list[PluginSource]:
+    """Return the plugins that the switches leave in use."""
+    disabled, only = _names(environ.get(DISABLE)), _names(environ.get(ONLY))
+    return [source for source in sources if not _switched_off(source, disabled, only)]
 
 
 def _switched_off(source: PluginSource, disabled: frozenset[str], only: frozenset[str]) -> bool:
@@ -327,5 +345,7 @@ def _warn(host: PluginHost) -> None:
     for record in host.records:
         if not record.ok:
             warnings.warn(f"{record.error}", PluginWarning, stacklevel=3)
+        for sentence in record.changed:
+            warnings.warn(sentence, PluginWarning, stacklevel=3)
         for sentence in record.deprecated:
             warnings.warn(sentence, DeprecationWarning, stacklevel=3)

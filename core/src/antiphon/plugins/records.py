@@ -24,6 +24,8 @@ class PluginRecord:
         traceback: The traceback's text where the plugin's own code raised.
         provides: What it registered, as ``"family:qwen3"``, ``"backend:transformers"``, ...
         deprecated: One sentence for each old name of a hook or an argument that it still uses.
+        changed: What it changed in the process while it was loaded: a sentence on what was put back,
+            a sentence on what could not be.
     """
 
     name: str
@@ -36,6 +38,7 @@ class PluginRecord:
     traceback: str | None = None
     provides: tuple[str, ...] = ()
     deprecated: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
     @property
     def who(self) -> str:

@@ -1,0 +1,5 @@
+"""It waits at import for something that never comes."""
+
+import threading
+
+threading.Event().wait()
