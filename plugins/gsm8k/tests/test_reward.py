@@ -21,6 +21,16 @@ STYLES = (
 )
 
 
+MORE_STYLES = (
+    "The final answer is $\\boxed{{{}}}$. I hope it is correct.",
+    "**#### {}**",
+    "#### {}\u00a0in all",
+    "<answer>After 3 days that makes {} of them.</answer>",
+    "#### Step 3: The sum\n\\[\\boxed{{\\text{{{}}}}}\\]",
+)
+BROKEN_OFF = ("#### {} +", "#### {} *", "#### {}/", "\\boxed{{{}", "#### {} = ")
+
+
 @pytest.fixture(scope="module")
 def problems() -> list[dict[str, str]]:
     path = os.environ.get("ANTIPHON_GSM8K")
@@ -86,6 +96,22 @@ def test_a_boxed_formula_is_judged_with_math_verify(formula: str, gold: str) -> 
     for number in "1248":
         assert gold == number or reward(f"\\boxed{{{formula}}}", number) == 0.1
     assert reward(f"\\boxed{{{formula}}}", gold, symbolic=False) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("box", "wrong"),
+    [
+        ("3 \\text{ hours } 30 \\text{ min}", "3"),
+        ("18 \\text{ dollars and } 50 \\text{ cents}", "18"),
+        ("2 \\text{ and a half}", "2"),
+        ("12 \\text{ or } 13", "13"),
+        ("12, 13", "12"),
+        ("\\sqrt{4} \\pm 1", "3"),
+        ("12 +", "12"),
+    ],
+)
+def test_a_box_with_more_than_a_number_is_not_right(box: str, wrong: str) -> None:
+    assert reward(f"\\boxed{{{box}}}", wrong) < 1.0
 
 
 @pytest.mark.parametrize(
@@ -172,3 +198,17 @@ def test_every_reference_solution_in_other_styles_scores_one(
         text, _, gold = problem["answer"].rpartition("#### ")
         assert reward(text + style.format(gold), problem["answer"]) == 1.0, (gold, style)
         assert reward(style.format(gold), problem["answer"]) == 1.0, (gold, style)
+
+
+@pytest.mark.parametrize("style", MORE_STYLES)
+def test_every_answer_is_read_in_more_styles(problems: list[dict[str, str]], style: str) -> None:
+    for problem in problems:
+        text, _, gold = problem["answer"].rpartition("#### ")
+        assert reward(text + style.format(gold), problem["answer"]) == 1.0, (gold, style)
+
+
+@pytest.mark.parametrize("style", BROKEN_OFF)
+def test_no_answer_that_breaks_off_is_rewarded(problems: list[dict[str, str]], style: str) -> None:
+    for problem in problems:
+        text, _, gold = problem["answer"].rpartition("#### ")
+        assert reward(text + style.format(gold), problem["answer"]) == 0.0, (gold, style)

@@ -32,7 +32,7 @@ _COMMANDS = {
     "{,}": "",
 }
 _LEADING = re.compile(r"\A[\sA-Za-z:*_`'\"]*?(?=[\d(+\-.]|sqrt\()")
-_TRAILING = re.compile(r"[\sA-Za-z.,;:!?%°*_`'\"]*\Z")
+_TRAILING = re.compile(r"(?:[\sA-Za-z.,;:!?%°_`'\"]|\*\*+)*\Z")
 _TOKEN = re.compile(r"\s*(sqrt|\d+(?:,\d{3})*(?:\.\d+)?|\.\d+|[-+*/^()x])")
 
 

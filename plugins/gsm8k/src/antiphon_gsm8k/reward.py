@@ -74,7 +74,8 @@ class GSM8KTask(WordProblems):
         )
 
     def is_right(self, answer: Answer, reference: Fraction) -> bool:
-        if answer.value is None and answer.marker == "boxed" and self.symbolic is not False:
+        is_formula = answer.value is None and answer.marker == "boxed" and answer.is_complete
+        if is_formula and self.symbolic is not False:
             return equals(answer.payload, reference)
         return super().is_right(answer, reference)
 

@@ -16,12 +16,16 @@ _KNOWN = re.compile(
     r"\\(?:[dtc]?frac|sqrt|cdot|times|div|left|right|log|ln|binom|pi|pm|sin|cos|tan|text|mathrm|quad"
     r"|[,!; ])"
 )
+# What core can't evaluate; anything else it has understood already, as words or several numbers too.
+_MORE_THAN_ARITHMETIC = re.compile(r"\\(?:sqrt|log|ln|binom|sin|cos|tan|pi)(?![A-Za-z])|!")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)")
 _LONGEST, _MOST_DIGITS = 120, 12
 
 
 def is_formula(text: str) -> bool:
-    """Return whether a text is a formula that is safe to evaluate."""
+    """Return whether a text is a formula, more than arithmetic, that is safe to evaluate."""
+    if not _MORE_THAN_ARITHMETIC.search(text):
+        return False
     if len(text) > _LONGEST or text.count("^") > 3:
         return False
     if not all(_KNOWN.fullmatch(command) for command in _COMMAND.findall(text)):
