@@ -97,9 +97,10 @@ def test_a_message_that_holds_other_objects_is_rendered_each_time() -> None:
     class Text(str):
         __slots__ = ()
 
+    common = remembered.frozen_variables(PRINTS_ALL)
     message = {"role": "user", "content": Text("hi")}
-    assert remembered.rendering_key([message], PRINTS_ALL) is None
+    assert remembered.rendering_key([message], common) is None
     deep: list[object] = []
     for _ in range(100_000):
         deep = [deep]
-    assert remembered.rendering_key([{"role": "user", "content": deep}], PRINTS_ALL) is None
+    assert remembered.rendering_key([{"role": "user", "content": deep}], common) is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from antiphon.engine.pieces import Pieces
-from antiphon.engine.rendering import Rendering, render
+from antiphon.engine.rendering import Rendering, renderer
 from antiphon.engine.tokenization import (
     TokenizedRendering,
     encode,
@@ -16,7 +16,7 @@ from antiphon.engine.tokenization import (
     pieces_to_encode,
     tokenize,
 )
-from antiphon.engine.tokenizers import view
+from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.errors import AntiphonError, InvalidParameter
 
 Side = Literal["left", "right"]
@@ -50,10 +50,10 @@ def render_batch(
         AntiphonError: As `antiphon.render` raises; the message begins with the number of the conversation.
     """
     tokens = view(tokenizer)
+    render = renderer(tokenizer, tools=tools, **options)
     if tokens.backend is None or not tokens.cuts_at_controls or tokens.inner_mark:
         renderings = [
-            _named(row, render, conversation, tokenizer, tools=tools, **options)
-            for row, conversation in enumerate(conversations)
+            _named(row, render, conversation) for row, conversation in enumerate(conversations)
         ]
         result = tokenize(renderings, tokenizer, allow_control_tokens=allow_control_tokens)
     else:
@@ -61,9 +61,7 @@ def render_batch(
         # The Rust encoder runs without the interpreter's lock and spreads its work itself; the second thread has it
         # go on while the first one waits for the lock to hand over what is encoded.
         with ThreadPoolExecutor(2) as pool:
-            ahead = _encode_ahead(
-                conversations, tokenizer, pool, tools, options, allow_control_tokens
-            )
+            ahead = _encode_ahead(conversations, render, tokens, pool, allow_control_tokens)
             for chunk in list(ahead):
                 chunk.encoded.result()
                 for rendering, texts in zip(chunk.renderings, chunk.texts, strict=True):
@@ -81,44 +79,42 @@ class _Chunk:
 
     renderings: list[Rendering] = field(default_factory=list)
     texts: list[list[str] | None] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    missing: dict[str, None] = field(default_factory=dict)  # each text once
     encoded: Future[Any] = field(default_factory=Future)
 
 
 def _encode_ahead(
     conversations: Iterable[Any],
-    tokenizer: Any,
+    render: Callable[[Any], Rendering],
+    tokens: TokenizerView,
     pool: ThreadPoolExecutor,
-    tools: Sequence[Any] | None,
-    options: dict[str, Any],
     allow_control_tokens: bool,
 ) -> Iterator[_Chunk]:
     """Render conversations while the texts of those before are being encoded."""
-    tokens = view(tokenizer)
     chunk = _Chunk()
     for row, conversation in enumerate(conversations):
-        rendering = _named(row, render, conversation, tokenizer, tools=tools, **options)
+        rendering = _named(row, render, conversation)
         texts = None
         if not is_encoded(rendering, tokens, allow_control_tokens):
             texts = pieces_to_encode(rendering, tokens)
-            chunk.missing += tokens.missing(texts)
+            chunk.missing.update(dict.fromkeys(tokens.missing(texts)))
         chunk.renderings.append(rendering)
         chunk.texts.append(texts)
         if len(chunk.missing) >= _CHUNK:
-            chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+            chunk.encoded = pool.submit(tokens.entries, list(chunk.missing))
             yield chunk
             chunk = _Chunk()
     if chunk.missing:
-        chunk.encoded = pool.submit(tokens.entries, chunk.missing)
+        chunk.encoded = pool.submit(tokens.entries, list(chunk.missing))
     else:
         chunk.encoded.set_result(None)
     yield chunk
 
 
-def _named(row: int, function: Callable[..., _Result], *args: Any, **options: Any) -> _Result:
+def _named(row: int, function: Callable[..., _Result], *args: Any) -> _Result:
     """Call, and put the number of the conversation in front of what it complains of."""
     try:
-        return function(*args, **options)
+        return function(*args)
     except AntiphonError as error:
         error.args = (f"Conversation {row}: {error}", *error.args[1:])
         raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -29,6 +29,10 @@ class BoundedCache(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the item, or None."""
         return self._items.get(key)
+
+    def get_all(self, keys: Iterable[K]) -> list[V | None]:
+        """Return an item for each key, or None."""
+        return list(map(self._items.get, keys))
 
     def put(self, key: K, value: V) -> None:
         """Keep an item."""

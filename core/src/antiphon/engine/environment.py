@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
 from string import Formatter
 from types import BuiltinMethodType, MethodType
@@ -38,7 +38,15 @@ from antiphon.engine.filters import (
     own_arguments,
     power,
 )
-from antiphon.engine.provenance import Traced, TracedDict, coarse, concat, text_of
+from antiphon.engine.provenance import (
+    SpanTuple,
+    Traced,
+    TracedDict,
+    coarse,
+    concat,
+    text_of,
+    traced,
+)
 from antiphon.errors import TemplateInvalid
 
 _TEMPLATES_KEPT = 256
@@ -171,6 +179,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         )
         self.binop_table.update({"*": multiply, "**": power, "%": modulo})
 
+    def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
+        """Return the globals of a template as one dict: each rendering copies them, a chain of dicts slowly."""
+        return {**self.globals, **(d or {})}
+
     @staticmethod
     def concat_values(values: tuple[Any, ...]) -> str:
         """``a ~ b``: what ``str`` gives of each, joined."""
@@ -181,10 +193,18 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     @staticmethod
     def add_values(values: tuple[Any, ...]) -> Any:
         """``a + b + …``: strings are joined in one go, anything else is added from the left."""
+        spans: list[SpanTuple] = []
+        position = 0
         for value in values:
-            if value.__class__ is not str and value.__class__ is not Traced:
+            kind = value.__class__
+            if kind is Traced:
+                for start, end, origin in value._antiphon_spans:
+                    spans.append((start + position, end + position, origin))
+            elif kind is not str:
                 return functools.reduce(operator.add, values)
-        return concat(values)
+            position += len(value)
+        text = "".join(values)
+        return traced(text, tuple(spans)) if spans else text
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute``, with short ways for what messages are made of."""

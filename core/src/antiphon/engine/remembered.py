@@ -9,13 +9,13 @@ never remembered.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
 
 if TYPE_CHECKING:
-    from antiphon.engine.rendering import Rendering
+    from antiphon.engine.rendering import Rendering, Span
+    from antiphon.engine.source import Source
 
 _KEPT_CHARACTERS = (
     4 * 2**20
@@ -24,31 +24,43 @@ _VOLATILE = ("strftime_now", "random", "lipsum")
 _PLAIN = (bool, int, float)
 
 
+class Kept(NamedTuple):
+    """What is kept of a rendering; the rest stands in its key."""
+
+    text: str
+    spans: tuple[Span, ...]
+    input_spans: tuple[Span, ...]
+    source: Source
+    found: dict[Any, Any]
+
+
 class _NotPlainError(Exception):
     """A value that may be equal to another one and print differently."""
 
 
-def rendering_key(messages: Any, template: str, *variables: Any) -> Hashable | None:
-    """Return what a rendering depends on, or None where it can't be told."""
+def frozen_variables(template: str, *variables: Any) -> tuple[Hashable, ...] | None:
+    """Return what the renderings of all conversations have in common, or None where it can't be told."""
     if any(word in template for word in _VOLATILE):
         return None
-    try:
-        key = (template, _frozen(messages), *map(_frozen, variables))
-    except (_NotPlainError, RecursionError):
-        return None
-    return key
+    return _frozen(template, *variables)
 
 
-def recall(key: Hashable | None, tokenizer: Any) -> Rendering | None:
-    """Return a rendering made before, with lists of its own, or None."""
-    kept = None if key is None else _kept.get(key)
-    return None if kept is None else _copy(kept, tokenizer)
+def rendering_key(messages: Any, variables: tuple[Hashable, ...] | None) -> Hashable | None:
+    """Return what a rendering depends on, or None where it can't be told."""
+    own = None if variables is None else _frozen(messages)
+    return None if own is None else (variables, own)
 
 
-def remember(key: Hashable | None, rendering: Rendering) -> None:
+def recall(key: Hashable | None) -> Kept | None:
+    """Return what was kept of a rendering made before, or None."""
+    return None if key is None else _kept.get(key)
+
+
+def remember(key: Hashable | None, made: Rendering) -> None:
     """Keep a rendering."""
     if key is not None:
-        _kept.put(key, _copy(rendering, None))
+        spans, inputs = tuple(made.spans), tuple(made.input_spans)
+        _kept.put(key, Kept(made.text, spans, inputs, made.source, made.found))
 
 
 def forget() -> None:
@@ -56,36 +68,43 @@ def forget() -> None:
     _kept.clear()
 
 
-def _copy(rendering: Rendering, tokenizer: Any) -> Rendering:
-    return replace(
-        rendering,
-        spans=list(rendering.spans),
-        input_spans=list(rendering.input_spans),
-        tokenizer=tokenizer,
-    )
+def _frozen(*values: Any) -> tuple[Hashable, ...] | None:
+    """Return values as one flat tuple: a container is its type, its length and its items."""
+    flat: list[Hashable] = []
+    try:
+        for value in values:
+            _freeze(value, flat)
+    except (_NotPlainError, RecursionError):
+        return None
+    return tuple(flat)
 
 
-def _frozen(value: Any) -> Hashable:
+def _freeze(value: Any, flat: list[Hashable]) -> None:
     kind = value.__class__
     if kind is str or value is None:
-        return value  # type: ignore[no-any-return]
-    if kind is dict:
-        items: list[Hashable] = [dict]
+        flat.append(value)
+    elif kind is dict:
+        flat += (dict, len(value))
         for key, item in value.items():
             if key.__class__ is not str:
                 raise _NotPlainError
-            items.append(key)
-            items.append(item if item.__class__ is str else _frozen(item))
-        return tuple(items)
-    if kind is list or kind is tuple:
-        return (kind, *map(_frozen, value))
-    if kind in _PLAIN:
-        return (kind, repr(value))
-    raise _NotPlainError
+            flat.append(key)
+            if item.__class__ is str:
+                flat.append(item)
+            else:
+                _freeze(item, flat)
+    elif kind is list or kind is tuple:
+        flat += (kind, len(value))
+        for item in value:
+            _freeze(item, flat)
+    elif kind in _PLAIN:
+        flat += (kind, repr(value))
+    else:
+        raise _NotPlainError
 
 
-def _weigh(key: Hashable, rendering: Rendering) -> int:
-    return len(rendering.text) + 1024
+def _weigh(key: Hashable, kept: Kept) -> int:
+    return len(kept.text) + 1024
 
 
-_kept: BoundedCache[Hashable, Rendering] = BoundedCache(_KEPT_CHARACTERS, _weigh)
+_kept: BoundedCache[Hashable, Kept] = BoundedCache(_KEPT_CHARACTERS, _weigh)

@@ -8,18 +8,19 @@ messages and the turns that the model writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.continuation import continued
 from antiphon.engine.provenance import REASONING_FIELDS, spans_of
-from antiphon.engine.remembered import recall, remember, rendering_key
+from antiphon.engine.remembered import frozen_variables, recall, remember, rendering_key
 from antiphon.engine.source import (
     Source,
     choose_template,
     special_tokens,
     trace_input,
+    trace_variables,
     untraced,
 )
 from antiphon.errors import InvalidMessage
@@ -74,25 +75,24 @@ class Rendering:
         """The messages that were rendered."""
         return self.source.messages
 
-    @functools.cached_property
-    def _located(self) -> tuple[list[Turn], dict[int, str]]:
-        from antiphon.engine.turns import locate_turns
-
-        located = self.found.get("turns")
+    def _located(self) -> tuple[tuple[Turn, ...], dict[int, str]]:
+        located: tuple[tuple[Turn, ...], dict[int, str]] | None = self.found.get("turns")
         if located is None:
+            from antiphon.engine.turns import locate_turns
+
             turns, unlocated = locate_turns(self)
             located = self.found["turns"] = (tuple(turns), unlocated)
-        return list(located[0]), dict(located[1])
+        return located
 
     @property
     def turns(self) -> list[Turn]:
         """The turns of the assistant messages that the text shows, in order."""
-        return self._located[0]
+        return list(self._located()[0])
 
     @property
     def unlocated(self) -> dict[int, str]:
         """Assistant messages whose turn could not be found, with the reason."""
-        return self._located[1]
+        return dict(self._located()[1])
 
     @functools.cached_property
     def dropped(self) -> list[Dropped]:
@@ -179,20 +179,62 @@ def render(
         TemplateInvalid: The template is not Jinja.
         InvalidMessage: A message, tool or document is not of a form that templates accept.
     """
+    return renderer(
+        tokenizer,
+        chat_template=chat_template,
+        family=family,
+        tools=tools,
+        documents=documents,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=continue_final_message,
+        **template_kwargs,
+    )(messages)
+
+
+def renderer(
+    tokenizer: Any = None,
+    *,
+    chat_template: str | None = None,
+    family: str | None = None,
+    tools: Sequence[Any] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = False,
+    continue_final_message: bool | str = False,
+    **template_kwargs: Any,
+) -> Callable[[Any], Rendering]:
+    """Return a function that renders one conversation: what all have in common is looked at once.
+
+    Arguments and errors are those of `render`.
+    """
     name, template = choose_template(tokenizer, chat_template, family, tools)
-    messages = untraced(messages, template)
     specials = special_tokens(tokenizer)
     flags = (add_generation_prompt, continue_final_message)
-    key = rendering_key(
-        messages, template, name, specials, tools, documents, template_kwargs, flags
-    )
-    rendering = recall(key, tokenizer)
-    if rendering is None:
-        source = trace_input(messages, name, template, specials, tools, documents, template_kwargs)
-        rendering = render_source(source, tokenizer, add_generation_prompt, continue_final_message)
-        remember(key, rendering)
-    rendering_made(rendering)
-    return rendering
+    common = frozen_variables(template, name, specials, tools, documents, template_kwargs, flags)
+    setting = trace_variables(name, template, specials, tools, documents, template_kwargs)
+
+    def render_one(messages: Any) -> Rendering:
+        messages = untraced(messages, template)
+        key = rendering_key(messages, common)
+        kept = recall(key)
+        if kept is None:
+            source = trace_input(messages, setting)
+            made = render_source(source, tokenizer, *flags)
+            remember(key, made)
+        else:
+            made = Rendering(
+                kept.text,
+                list(kept.spans),
+                list(kept.input_spans),
+                kept.source,
+                add_generation_prompt,
+                bool(continue_final_message),
+                tokenizer,
+                kept.found,
+            )
+        rendering_made(made)
+        return made
+
+    return render_one
 
 
 def render_source(

@@ -85,9 +85,9 @@ def prepare(
 ) -> Source:
     """Check and trace the input of a rendering."""
     name, template = choose_template(tokenizer, chat_template, family, tools)
-    messages = untraced(messages, template)
     specials = special_tokens(tokenizer)
-    return trace_input(messages, name, template, specials, tools, documents, template_kwargs)
+    setting = trace_variables(name, template, specials, tools, documents, template_kwargs)
+    return trace_input(untraced(messages, template), setting)
 
 
 def untraced(messages: Any, template: str) -> Any:
@@ -99,8 +99,7 @@ def untraced(messages: Any, template: str) -> Any:
     return renderable(messages.to_chats(), template)
 
 
-def trace_input(
-    messages: Any,
+def trace_variables(
     name: str,
     template: str,
     specials: Mapping[str, Any],
@@ -108,7 +107,7 @@ def trace_input(
     documents: Sequence[Mapping[str, Any]] | None,
     template_kwargs: Mapping[str, Any],
 ) -> Source:
-    """Give all text of the input its origin; the template is chosen, the special tokens are known."""
+    """Give the text of tools, documents and variables its origin; the source has no messages yet."""
     variables = dict(specials)
     for key, value in template_kwargs.items():
         # Special tokens are the template's; other text that callers pass in is content.
@@ -125,9 +124,16 @@ def trace_input(
     )
     variables["tools"] = _trace_tools(tools)
     variables["documents"] = _trace_documents(documents)
+    return Source([], variables, template, name, 0, end_tokens)
+
+
+def trace_input(messages: Any, setting: Source) -> Source:
+    """Give the text of messages its origin, and put them into ``setting`` (see `trace_variables`)."""
     traced_messages = trace_messages(messages)
     size = sum(len(v) for m in traced_messages for v in m.values() if isinstance(v, str))
-    return Source(traced_messages, variables, template, name, size, end_tokens)
+    return Source(
+        traced_messages, setting.variables, setting.template, setting.name, size, setting.end_tokens
+    )
 
 
 def trace_messages(messages: Any, first: int = 0) -> list[Any]:

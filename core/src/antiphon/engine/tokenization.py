@@ -70,7 +70,7 @@ class TokenizedRendering:
     sampled: dict[int, Sampled] = field(default_factory=dict)
     log_probs: list[float] | None = None
     starts_anew: bool = False
-    settled: list[int] = field(default_factory=list, repr=False)
+    settled: Sequence[int] = field(default=(), repr=False)
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -130,7 +130,7 @@ def encode(
 ) -> TokenizedRendering:
     """Encode a rendering, or return its ids as they were found before; ``texts`` as for `assemble`."""
     key = (tokens.number, allow_control_tokens)
-    kept: tuple[tuple[int, ...], tuple[bool, ...], Pieces] | None = rendering.found.get(key)
+    kept: tuple[tuple[int, ...], Pieces] | None = rendering.found.get(key)
     if kept is None:
         made = assemble(
             rendering,
@@ -139,10 +139,11 @@ def encode(
             allow_control_tokens=allow_control_tokens,
             texts=texts,
         )
-        rendering.found[key] = (tuple(made.input_ids), tuple(made._mask), made._pieces)
+        rendering.found[key] = (tuple(made.input_ids), made._pieces)
+        rendering.found[tokens.number] = made._pieces  # the same pieces, counted
         return made
-    ids, mask, pieces = kept
-    return TokenizedRendering(list(ids), rendering, list(mask), pieces, tokens)
+    ids, pieces = kept
+    return TokenizedRendering(list(ids), rendering, _mask_of(rendering, pieces), pieces, tokens)
 
 
 def is_encoded(rendering: Rendering, tokens: TokenizerView, allow_control_tokens: bool) -> bool:
@@ -257,11 +258,15 @@ def assemble(
         counts.append(len(part))
         behind = False
     placed = pieces.encoded(counts)
+    return TokenizedRendering(ids, rendering, _mask_of(rendering, placed), placed, tokens)
+
+
+def _mask_of(rendering: Rendering, placed: Pieces) -> list[bool]:
     mask = placed.mask()
     if rendering.continued:
         given = placed.tokens_before(_start_of_last_turn(rendering))
         mask = [*mask[:given], *[False] * (len(mask) - given)]
-    return TokenizedRendering(ids, rendering, mask, placed, tokens)
+    return mask
 
 
 def _start_of_last_turn(rendering: Rendering) -> int:

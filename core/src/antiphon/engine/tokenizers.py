@@ -87,8 +87,7 @@ class TokenizerView:
 
     def entries(self, pieces: Sequence[str]) -> list[tuple[tuple[int, ...], bool]]:
         """Return the ids of each piece, and whether an added token is among them."""
-        cached = self._ids.get
-        result = [cached(piece) for piece in pieces]
+        result = self._ids.get_all(pieces)
         if None in result:
             missing = list(
                 dict.fromkeys(p for p, entry in zip(pieces, result, strict=True) if entry is None)
@@ -107,8 +106,8 @@ class TokenizerView:
 
     def missing(self, pieces: Sequence[str]) -> list[str]:
         """Return the pieces that are not in the cache."""
-        cached = self._ids.get
-        return [piece for piece in pieces if cached(piece) is None]
+        known = self._ids.get_all(pieces)
+        return [p for p, entry in zip(pieces, known, strict=True) if entry is None]
 
     def encode_inner(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of each piece as it is inside a text, right behind other text."""
