@@ -16,7 +16,7 @@ from antiphon.reading import (
     stream_parser,
     unparse,
 )
-from antiphon.registry import get_family
+from antiphon.registry import families, get_family
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from reading_grammars import ALL
@@ -195,5 +195,95 @@ def test_a_completion_is_read_alike_wherever_the_prompt_ends_and_the_stream_is_c
         for kind, field in (("content", "content"), ("reasoning", "reasoning_content")):
             shown = [event.text for event in [*events, *found.last_events] if event.kind == kind]
             assert "".join(shown) == (reading.message[field] or "")
+
+    check()
+
+
+SPACES = (
+    "",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    "\n\n\n",
+    "\t",
+    " \n",
+    "\n ",
+    "\r\n",
+    "\u00a0",
+    "\u2028",
+    "\x1f",
+)
+spaced = st.tuples(
+    st.sampled_from(SPACES), st.sampled_from(("0", "a b", "{a}", "")), st.sampled_from(SPACES)
+)
+padded = spaced.map("".join)
+blocks = st.tuples(
+    st.sampled_from(("", "<think>", "<think>\n", "\n<think>")),
+    padded,
+    st.sampled_from(("</think>", "\n</think>\n\n", "\n</think>", "</think>\n")),
+    padded,
+).map("".join)
+
+
+@st.composite
+def padded_conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw a conversation with white space wherever a template may strip some.
+
+    An answer has its reasoning in the content or in the field. With both, the templates of Qwen3 print an earlier
+    answer with the block of its content, as they never print one from the field.
+    """
+    messages: list[dict[str, Any]] = []
+    if draw(st.booleans()):
+        messages.append({"role": "system", "content": draw(padded)})
+    for _ in range(draw(st.integers(1, 2))):
+        messages.append({"role": "user", "content": draw(padded)})
+        answer: dict[str, Any] = {"role": "assistant", "content": draw(padded)}
+        where = draw(st.sampled_from(("nowhere", "content", "field")))
+        if where == "content":
+            answer["content"] = draw(blocks)
+        elif where == "field":
+            answer["reasoning_content"] = draw(padded)
+        messages.append(answer)
+        if draw(st.integers(0, 2)) == 0:
+            function = {"name": "f", "arguments": draw(st.sampled_from(({}, {"a": "\n v "})))}
+            answer["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
+            result = {"role": "tool", "content": draw(padded), "tool_call_id": "c1", "name": "f"}
+            messages += [result, {"role": "assistant", "content": draw(padded)}]
+    return messages
+
+
+@pytest.mark.parametrize("name", [family.name for family in families() if family.grammar])
+def test_white_space_around_contents_and_reasoning_renders_again(name: str) -> None:
+    """What a template strips at one place and prints at another comes back so that it is printed."""
+    family = get_family(name)
+    grammar, template = family.load_grammar(), family.load_template()
+    assert grammar is not None
+    options = {
+        "bos_token": grammar.bos or "<s>",
+        "eos_token": grammar.end_tokens[0],
+        "date_string": "26 Jul 2024",
+    }
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(padded_conversations(), st.booleans())
+    def check(messages: list[dict[str, Any]], prompt: bool) -> None:
+        if grammar.arguments == "string":
+            for message in messages:
+                for call in message.get("tool_calls", ()):
+                    call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+        try:
+            text = render(
+                messages, chat_template=template, add_generation_prompt=prompt, **options
+            ).text
+        except RenderError:
+            assume(False)
+        found = read_conversation(text, family=grammar)
+        # Where the last message is an answer some templates don't print what asks for another.
+        asked = prompt if messages[-1]["role"] == "assistant" else found.prompted
+        again = render(
+            found.messages, chat_template=template, add_generation_prompt=asked, **options
+        ).text
+        assert again == text
 
     check()

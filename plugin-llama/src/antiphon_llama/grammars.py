@@ -15,14 +15,13 @@ LLAMA2 = Grammar(
     roles=(
         RoleForm("system", "<s>[INST] <<SYS>>\n", _SYSTEM_END, after=("",)),
         RoleForm("user", "", " [/INST]", after=("system",), trims="right"),
+        # Without a text of his own what separates the system's from it is stripped as well.
+        RoleForm("user", "\n<</SYS>> [/INST]", after=("system",), unclosed=True),
         RoleForm("user", "<s>[INST] ", " [/INST]", after=("", "assistant", "user"), trims="both"),
         RoleForm("assistant", " ", " </s>", after=("user",), trims="both"),
     ),
     end_tokens=("</s>",),
-    notes=(
-        "A system text without a user's text after it keeps the markers of the system.",
-        "Messages that the template drops can't come back.",
-    ),
+    notes=("Messages that the template drops can't come back.",),
 )
 
 CODELLAMA = replace(LLAMA2, name="codellama")

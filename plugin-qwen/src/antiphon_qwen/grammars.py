@@ -172,9 +172,11 @@ QWEN3_CODER_NEXT = replace(
     calls=(_XML_CALLS,),
 )
 
+# Contents are stripped, but not what stands behind a block inside of one.
+_STRIPPED = replace(_SYSTEM_FIRST[2], trims="both")
 QWEN3_5 = Grammar(
     "qwen3.5",
-    (*_SYSTEM_FIRST, _RESULTS, replace(_FIRST_RESULTS, after=("", "system"))),
+    (*_SYSTEM_FIRST[:2], _STRIPPED, _RESULTS, replace(_FIRST_RESULTS, after=("", "system"))),
     end_tokens=_END_TOKENS,
     reasoning=replace(_REASONING, opened="always"),
     calls=(_python_values(_XML_CALLS),),

@@ -72,6 +72,8 @@ class AnswerReader:
             return None, close.end(), True
         if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
             message["is_complete"] = False
+        if form.form.trims in ("left", "both"):
+            self._shield(message)
         if "unparsed_calls" not in message and isinstance(message["content"], str):
             foreign = calls_in(
                 message["content"],
@@ -116,19 +118,20 @@ class AnswerReader:
         return self._message(body, has_thought or self._is_unthought(body, close))
 
     def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
-        """Whether an ended turn begins with an opener of reasoning that nothing closes: then it is
-        its content.
+        """Whether a turn begins with an opener or a closer of reasoning that is its content.
 
-        A turn that was cut off there is reasoning; one that ended there has nothing else to say.
+        So is an opener that nothing closes, where the turn has ended: one that was cut off there is
+        reasoning, one that ended there has nothing else to say. And so is a closer that nothing
+        opens, unless templates print it for want of reasoning.
         """
         opener, closer = self.compiled.think_open, self.compiled.think_close
-        return bool(
-            close.end() > close.start()
-            and opener.core
-            and closer.core
-            and body.lstrip(WHITE).startswith(opener.core)
-            and closer.core not in body
-        )
+        if not (opener.core and closer.core):
+            return False
+        head = body.lstrip(WHITE)
+        if head.startswith(closer.core):
+            return not body.startswith(self.empty)
+        ended = close.end() > close.start()
+        return ended and head.startswith(opener.core) and closer.core not in body
 
     def _message(self, body: str, has_thought: bool) -> tuple[dict[str, Any], bool]:
         """Read an assistant's body; True if it ends inside a call.
@@ -156,7 +159,7 @@ class AnswerReader:
         ):
             quick = self._quick(body, has_thought)
             if quick is not None:
-                return self._with_empty_reasoning(quick), False
+                return self._with_empty_reasoning(quick, body, has_thought), False
         reasoning = grammar.reasoning
         kept = ""
         compiled = self.compiled
@@ -164,29 +167,58 @@ class AnswerReader:
             kept, body = self._kept_reasoning(body)
         machine = Machine(compiled, after_thought=has_thought, shows=False)
         machine.close(body)
-        if machine.reasoning and reasoning is not None and reasoning.trimmed:
-            thought = "".join(machine.reasoning)
-            if thought != thought.strip(WHITE):
-                kept, rest = self._kept_reasoning(body)
-                machine = Machine(compiled, after_thought=True, shows=False)
-                machine.close(rest)
+        if machine.reasoning and not self._is_printed(machine, body):
+            kept, rest = self._kept_reasoning(body)
+            machine = Machine(compiled, after_thought=True, shows=False)
+            machine.close(rest)
         is_open = any(call.status == "incomplete" for call in machine.calls)
         message = conversation_message(machine, grammar, kept)
-        return self._with_empty_reasoning(message), is_open
+        return self._with_empty_reasoning(message, body, has_thought), is_open
 
-    def _with_empty_reasoning(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Say that there was no reasoning where the content holds its closer.
-
-        Templates that take the reasoning from a field look for it in the content where the field is
-        missing; so the content is left as it is.
+    def _is_printed(self, machine: Machine, body: str) -> bool:
+        """Whether a block is as the template prints the field: with all the white space of the
+        format, and no more of it where it is stripped. Any other one stood in the content.
         """
         reasoning = self.grammar.reasoning
-        if reasoning is not None and reasoning.separate and "reasoning_content" not in message:
-            closer = reasoning.closer.strip(WHITE)
-            content = message["content"]
-            if closer and isinstance(content, str) and closer in content:
-                message["reasoning_content"] = ""
+        if reasoning is None or self.compiled.think_close.core not in body:
+            return True
+        thought = "".join(machine.reasoning)
+        if reasoning.trimmed and thought != thought.strip():
+            return False
+        block = reasoning.opener + thought + reasoning.closer
+        if not machine.content:
+            block = block.rstrip(WHITE)
+        return self.compiled.plain(body).startswith(block)
+
+    def _with_empty_reasoning(
+        self, message: dict[str, Any], body: str, has_thought: bool
+    ) -> dict[str, Any]:
+        """Say that the field of the reasoning is there and empty, where a message without it
+        would be printed in another way.
+        """
+        reasoning = self.grammar.reasoning
+        if reasoning is None or not reasoning.separate or "reasoning_content" in message:
+            return message
+        closer = reasoning.closer.strip(WHITE)
+        content = message["content"]
+        is_inside = isinstance(content, str) and bool(closer) and closer in content
+        # An empty block that is not the one that templates print for want of reasoning.
+        block = "" if has_thought else reasoning.opener + reasoning.closer
+        if (is_inside and reasoning.looks_inside) or (
+            block.strip(WHITE) and self.compiled.plain(body).startswith(block)
+        ):
+            message["reasoning_content"] = ""
         return message
+
+    def _shield(self, message: dict[str, Any]) -> None:
+        """Put the reasoning block, empty where there is none, back before a content that begins
+        with white space which the template would strip at the head of a message.
+        """
+        reasoning, content = self.grammar.reasoning, message["content"]
+        if reasoning is None or not isinstance(content, str) or content == content.lstrip():
+            return
+        thought = message.pop("reasoning_content", "")
+        message["content"] = f"{reasoning.opener}{thought}{reasoning.closer}{content}"
 
     def _quick(self, body: str, has_thought: bool) -> dict[str, Any] | None:
         """A body without calls, read without the machine; None where only that can tell."""
@@ -209,7 +241,7 @@ class AnswerReader:
         if found < 0 or stop < len(begin) or not body.startswith(end, stop):
             return None
         message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
-        if reasoning.trimmed and (body[len(begin) : stop].strip(WHITE) != body[len(begin) : stop]):
+        if reasoning.trimmed and body[len(begin) : stop].strip() != body[len(begin) : stop]:
             return None
         if stop > len(begin):
             message["reasoning_content"] = plain(body[len(begin) : stop])

@@ -11,7 +11,7 @@ from antiphon.errors import GrammarUnavailable
 from antiphon.reading.announcements import without_announcement
 from antiphon.reading.answers import AnswerReader
 from antiphon.reading.compiled import Compiled
-from antiphon.reading.messages import parts_or_text
+from antiphon.reading.messages import parts_or_text, with_all_breaks
 from antiphon.reading.scan import WHITE, Invalid, decode_json
 from antiphon.reading.turn_ends import set_ending
 from antiphon.reading.turn_forms import TurnForm, head, slot_expression
@@ -163,6 +163,8 @@ class Splitter:
                 else:
                     if form.form.value == "python":
                         message["content"] = parts_or_text(message["content"])
+                    elif form.form.value == "halved":
+                        message["content"] = with_all_breaks(message["content"])
                     conversation.messages.append(message)
             else:
                 close = form.ending(text, match.end())
@@ -221,6 +223,8 @@ class Splitter:
             )
         if form.form.value == "python":
             content = parts_or_text(content)
+        elif form.form.value == "halved":
+            content = with_all_breaks(content)
         elif form.form.value == "json":
             try:
                 value = decode_json(content)

@@ -47,7 +47,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 CallStyle = Literal["json", "named", "params", "pythonic"]
-ValueForm = Literal["text", "json", "python", "braces"]
+ValueForm = Literal["text", "json", "python", "braces", "halved"]
 ArgumentsForm = Literal["mapping", "string", "either"]
 Place = Literal["before", "after"]
 Opened = Literal["never", "sometimes", "always"]
@@ -94,7 +94,9 @@ class RoleForm:
             turn.)
         value: How the body is written: ``"text"`` as it is; ``"json"`` as a JSON value: a string,
             a list or a mapping comes back as such, anything else as its JSON text; ``"python"``
-            as it is, but where it is a list of parts as Python writes one, that list comes back.
+            as it is, but where it is a list of parts as Python writes one, that list comes back;
+            ``"halved"`` with every second one of line breaks in a row left out (Falcon): what
+            comes back is the shortest text that is printed so.
         drop_empty: An empty body means that there was no such message: the template prints the
             turn anyway.
         default: Bodies that the template itself prints where the conversation has no such message
@@ -105,7 +107,8 @@ class RoleForm:
             that have no opener of their own (Falcon 3's answers that only call:
             ``"\n<tool_call>"``).
         trims: Which ends of the text the template strips of white space: "", "left", "right" or
-            "both". Not needed for reading; it tells which messages the dialect can express.
+            "both". An answer that begins with white space all the same stood behind a reasoning
+            block in its content, and is read with one.
         strict: A body with white space at an end that `trims` names is no message of this role
             alone (a system text stands before it, with nothing that tells where it ends); such a
             conversation is refused.
@@ -154,6 +157,8 @@ class ReasoningForm:
         trimmed: The template strips the reasoning of white space. In whole conversations a block
             with more of it than the format has did not come from the field and stays in the
             content.
+        looks_inside: The template looks for a block in the content where the field is missing. So
+            a content that holds the closer comes back with an empty field.
     """
 
     opener: str
@@ -162,6 +167,7 @@ class ReasoningForm:
     separate: bool = True
     empty: tuple[str, ...] = ()
     trimmed: bool = False
+    looks_inside: bool = True
 
 
 @dataclass(frozen=True)

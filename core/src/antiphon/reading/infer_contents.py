@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from antiphon.reading.grammar import Grammar, RoleForm
+from antiphon.reading.grammar import Grammar, ReasoningForm, RoleForm
 from antiphon.reading.probing import Message, Prober, conversation, word
 from antiphon.reading.turn_forms import SHORT
 
@@ -15,12 +15,17 @@ def add_contents(grammar: Grammar, prober: Prober) -> Grammar:
     strict = _is_strict(grammar, prober)
 
     is_merged = _is_merged(grammar, prober)
+    if grammar.reasoning is not None:
+        grammar = replace(grammar, reasoning=_looked_at(grammar.reasoning, prober))
+    is_stripped = grammar.reasoning is not None and _is_stripped(grammar.reasoning, prober)
 
     def settled(form: RoleForm) -> RoleForm:
         if is_merged and form.role == "assistant" and isinstance(form.closer, str):
             form = replace(form, other_closers=(*form.other_closers, form.closer[1:]))
         if form.role in printed and form.value == "text":
             form = replace(form, value="python")
+        if is_stripped and form.role == "assistant":
+            form = replace(form, trims="both")
         if strict and form.role == "user" and (form.after is None or "" in form.after):
             form = replace(form, trims="both", strict=True)
         return form
@@ -50,6 +55,27 @@ def _is_merged(grammar: Grammar, prober: Prober) -> bool:
         if opener.endswith("\n") and closer.startswith("\n") and len(closer.strip()) > SHORT:
             return text is not None and text.endswith(opener + closer[1:])
     return False
+
+
+def _answered(prober: Prober, **fields: str) -> str:
+    """Return the rendering of a question and an answer with these fields; "" where it is refused."""
+    return prober.render([*conversation("u"), {"role": "assistant", **fields}]) or ""
+
+
+def _looked_at(reasoning: ReasoningForm, prober: Prober) -> ReasoningForm:
+    """Say whether the template looks for a block in contents where the field is missing."""
+    inside = f"{word('a', 1)}{reasoning.closer.strip()} {word('a', 2)}"
+    is_kept = inside in _answered(prober, content=inside)
+    return replace(reasoning, looks_inside=not is_kept)
+
+
+def _is_stripped(reasoning: ReasoningForm, prober: Prober) -> bool:
+    """Whether answers are stripped of white space, but not what stands behind a block in them."""
+    answer = f"  {word('a', 1)}"
+    behind = f"{reasoning.opener}{word('a', 2)}{reasoning.closer}{answer}"
+    return answer not in _answered(prober, content=answer) and answer in _answered(
+        prober, content=behind
+    )
 
 
 def _is_strict(grammar: Grammar, prober: Prober) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from antiphon.reading.call_parts import Call
@@ -9,6 +10,8 @@ from antiphon.reading.grammar import Grammar
 from antiphon.reading.literals import python_value
 from antiphon.reading.machine import Machine
 from antiphon.reading.scan import WHITE, Invalid, decode_json
+
+_BREAKS = re.compile(r"\n{2,}")
 
 
 def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> dict[str, Any]:
@@ -90,6 +93,11 @@ def parts_or_text(content: Any) -> Any:
         return content
     are_parts = all(isinstance(part, dict) and "type" in part for part in read[0])
     return read[0] if are_parts else content
+
+
+def with_all_breaks(content: str) -> str:
+    """Return the shortest text of which this is left where every second break is left out."""
+    return _BREAKS.sub(lambda found: "\n" * (2 * len(found.group()) - 1), content)
 
 
 def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict[str, Any]:

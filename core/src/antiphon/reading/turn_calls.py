@@ -45,6 +45,8 @@ class CallStates(Turn):
         self._open: _Open | None = None
         self._broken: tuple[int, CompiledCall, str | None, str] | None = None
         self._in_block: CompiledCall | None = None
+        self._tail = ""
+        """White space of the last marker that may still follow."""
         self._block_open = False
 
     @property
@@ -253,7 +255,9 @@ class CallStates(Turn):
             self._begin([form], at)
             return True
         self._block_open = False
-        self._state = "content"
+        # Content may stand behind calls: white space at the end of what closes them is not its own.
+        self._tail = (form.block_closer if form.block_closer.parts else form.closer).tail
+        self._state = "tail" if self._tail else "content"
         return True
 
     def _step_over(self, end: int) -> None:

@@ -14,15 +14,15 @@ from antiphon.reading import (
 FALCON = Grammar(
     name="falcon",
     roles=(
-        RoleForm("user", "\n\nUser: ", trims="both"),
-        RoleForm("assistant", "\n\nAssistant: ", after=("user",), trims="both"),
+        RoleForm("user", "\n\nUser: ", trims="both", value="halved"),
+        RoleForm("assistant", "\n\nAssistant: ", after=("user",), trims="both", value="halved"),
         RoleForm("system", "", after=("",), drop_empty=True, trims="both"),
     ),
     end_tokens=("<|endoftext|>",),
     generation_prompts=("\n\nAssistant:",),
     notes=(
         "A blank line and a speaker's name inside a text are read as the next turn.",
-        "Of line breaks in a row the template drops every second one, each time it renders.",
+        "Of line breaks in a row every second one is not printed; those that are come back with the others.",
     ),
 )
 
