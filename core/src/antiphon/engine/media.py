@@ -63,10 +63,7 @@ def expand_media(rendering: Rendering, placeholder: str, expansions: Sequence[st
     return replace(
         rendering,
         text="".join(pieces),
-        spans=[s._replace(start=moved(s.start), end=moved(s.end)) for s in rendering.spans],
-        input_spans=[
-            s._replace(start=moved(s.start), end=moved(s.end)) for s in rendering.input_spans
-        ],
+        origins=tuple((moved(a), moved(b), origin) for a, b, origin in rendering.origins),
         found={"turns": (turns, rendering.unlocated)},
     )
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from antiphon.engine.caches import BoundedCache
 
 if TYPE_CHECKING:
-    from antiphon.engine.rendering import Rendering, Span
+    from antiphon.engine.provenance import SpanTuple
+    from antiphon.engine.rendering import Rendering
     from antiphon.engine.source import Source
 
 _KEPT_CHARACTERS = (
@@ -28,8 +29,7 @@ class Kept(NamedTuple):
     """What is kept of a rendering; the rest stands in its key."""
 
     text: str
-    spans: tuple[Span, ...]
-    input_spans: tuple[Span, ...]
+    origins: tuple[SpanTuple, ...]
     source: Source
     found: dict[Any, Any]
 
@@ -59,8 +59,7 @@ def recall(key: Hashable | None) -> Kept | None:
 def remember(key: Hashable | None, made: Rendering) -> None:
     """Keep a rendering."""
     if key is not None:
-        spans, inputs = tuple(made.spans), tuple(made.input_spans)
-        _kept.put(key, Kept(made.text, spans, inputs, made.source, made.found))
+        _kept.put(key, Kept(made.text, made.origins, made.source, made.found))
 
 
 def forget() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.continuation import continued
-from antiphon.engine.provenance import REASONING_FIELDS, spans_of
+from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, spans_of
 from antiphon.engine.remembered import frozen_variables, recall, remember, rendering_key
 from antiphon.engine.source import (
     Source,
@@ -55,15 +55,14 @@ class Rendering:
 
     Attributes:
         text: Exactly what the template gives.
-        spans: The parts of the text that came from messages, sorted, not overlapping.
-        input_spans: The parts that came from tools, documents and other variables; their message is -1.
+        origins: Start, end and origin of each part of the text that the template did not write, sorted, not
+            overlapping; the origin is the message (-1: tools, documents and other variables) and the path in it.
         messages: The messages, as the template saw them.
         found: What was found out about the text (turns, pieces, ids); equal renderings share it.
     """
 
     text: str
-    spans: list[Span]
-    input_spans: list[Span]
+    origins: tuple[SpanTuple, ...]
     source: Source = field(repr=False)
     add_generation_prompt: bool = False
     continued: bool = False
@@ -74,6 +73,16 @@ class Rendering:
     def messages(self) -> list[Any]:
         """The messages that were rendered."""
         return self.source.messages
+
+    @functools.cached_property
+    def spans(self) -> list[Span]:
+        """The parts of the text that came from messages, sorted, not overlapping."""
+        return [Span(start, end, *own) for start, end, own in self.origins if own[0] >= 0]
+
+    @functools.cached_property
+    def input_spans(self) -> list[Span]:
+        """The parts that came from tools, documents and other variables; their message is -1."""
+        return [Span(start, end, *own) for start, end, own in self.origins if own[0] < 0]
 
     def _located(self) -> tuple[tuple[Turn, ...], dict[int, str]]:
         located: tuple[tuple[Turn, ...], dict[int, str]] | None = self.found.get("turns")
@@ -211,6 +220,7 @@ def renderer(
     flags = (add_generation_prompt, continue_final_message)
     common = frozen_variables(template, name, specials, tools, documents, template_kwargs, flags)
     setting = trace_variables(name, template, specials, tools, documents, template_kwargs)
+    shape = (add_generation_prompt, bool(continue_final_message))
 
     def render_one(messages: Any) -> Rendering:
         messages = untraced(messages, template)
@@ -221,16 +231,7 @@ def renderer(
             made = render_source(source, tokenizer, *flags)
             remember(key, made)
         else:
-            made = Rendering(
-                kept.text,
-                list(kept.spans),
-                list(kept.input_spans),
-                kept.source,
-                add_generation_prompt,
-                bool(continue_final_message),
-                tokenizer,
-                kept.found,
-            )
+            made = Rendering(kept.text, kept.origins, kept.source, *shape, tokenizer, kept.found)
         rendering_made(made)
         return made
 
@@ -254,14 +255,8 @@ def render_source(
         )
     else:
         text, spans = source.pieces(source.messages, add_generation_prompt)
-    own = [Span(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
-    inputs = (
-        [Span(start, end, *origin) for start, end, origin in spans if origin[0] < 0]
-        if len(own) < len(spans)
-        else []
-    )
     return Rendering(
-        text, own, inputs, source, add_generation_prompt, bool(continue_final_message), tokenizer
+        text, tuple(spans), source, add_generation_prompt, bool(continue_final_message), tokenizer
     )
 
 

@@ -282,8 +282,7 @@ class _Sample:
         answer = replace(
             self.rendering,
             text=self.text[self.start : self.end],
-            spans=[],
-            input_spans=[],
+            origins=(),
             found={},
         )
         pieces = Pieces()

@@ -205,14 +205,11 @@ def _plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
 
 def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
-    spans: list[tuple[int, int]] = [
-        (start, end) for start, end, _, field in rendering.spans if not field or field[0] != "role"
-    ]
-    if rendering.input_spans:
-        spans = sorted(spans + [(s.start, s.end) for s in rendering.input_spans])
     runs = []
     position = 0
-    for start, end in spans:
+    for start, end, (message, path) in rendering.origins:
+        if path and path[0] == "role" and message >= 0:
+            continue
         if start > position:
             runs.append((position, start))
         position = end

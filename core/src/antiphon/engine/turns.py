@@ -87,7 +87,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     ]
     if not assistants:
         return turns, unlocated
-    extents = _extents(rendering.spans, len(messages), len(text))
+    extents = _extents(rendering.origins, len(messages), len(text))
     finder = _Finder(source)
     context = context_key(source)
     shapes = [hash(shape) for shape in shape_of(messages[: assistants[-1] + 1], source.template)]
@@ -139,34 +139,32 @@ def _scattered(rendering: Rendering, turns: list[Turn]) -> set[int]:
     """Return the messages whose text stands behind their turn too."""
     ends = {turn.message: turn.end for turn in turns}
     return {
-        span.message
-        for span in rendering.spans
-        if span.end > ends.get(span.message, span.end)
-        and span.field[:1]
-        and span.field[0] not in HEADER_FIELDS
-        and span.field[-1] not in QUOTED_FIELDS
+        message
+        for _, end, (message, path) in rendering.origins
+        if end > ends.get(message, end)
+        and path
+        and path[0] not in HEADER_FIELDS
+        and path[-1] not in QUOTED_FIELDS
     }
 
 
-def _own(spans: list[SpanTuple]) -> list[tuple[int, int, int, Any]]:
-    """Return the spans that came from messages, flat."""
-    return [(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
-
-
-def _extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int) -> list[_Extent]:
+def _extents(spans: Sequence[SpanTuple], count: int, length: int) -> list[_Extent]:
     """Return the extent of each message; headers' fields do not count as text of a message."""
     first = [-1] * count
     last = [-1] * count
     reached = -1
     quoted: set[Any] = set()
-    for start, end, message, path in spans:
+    for start, end, origin in spans:
+        message, path = origin
+        if message < 0:
+            continue
         if path:
             if path[0] in HEADER_FIELDS:
                 continue
             if path[-1] in QUOTED_FIELDS:
-                if (message, path) in quoted:
+                if origin in quoted:
                     continue
-                quoted.add((message, path))
+                quoted.add(origin)
         if first[message] < 0:
             first[message] = start
         elif message < reached and first[reached] > first[message]:
@@ -181,7 +179,9 @@ def _extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int
         shown = first[index] >= 0
         # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
         end_of_text = last[index] if shown else before
-        while position < size and (spans[position][2] <= index or spans[position][0] < end_of_text):
+        while position < size and (
+            spans[position][2][0] <= index or spans[position][0] < end_of_text
+        ):
             position += 1
         after = spans[position][0] if position < size else length
         result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
@@ -228,7 +228,7 @@ class _Finder:
         prompt = self.prefix(index, True)
         if prompt is None:
             return None
-        own = _extents(_own(prompt[1]), index, len(prompt[0]))
+        own = _extents(prompt[1], index, len(prompt[0]))
         return prompt[0][max((e.last for e in own if e.shown), default=0) :]
 
     def start_only(self, text: str, index: int, extent: _Extent) -> _Place:
@@ -360,7 +360,7 @@ class _Finder:
         print is the turn's, unless that is nothing.
         """
         prefix, spans = own
-        extent = _extents(_own(spans), index + 1, len(prefix))[index]
+        extent = _extents(spans, index + 1, len(prefix))[index]
         if extent.shown and not empty:
             place = extent.last
         elif prefix.startswith(text[:anchor]):
