@@ -22,10 +22,13 @@ from tensordict import (
 )
 
 from antiphon.envs.specs import Categorical, Composite, Spec, Unbounded, has_key
+from antiphon.envs.trajectories import OpenConversations
 from antiphon.errors import EnvError, InvalidParameter
+from antiphon.plugins.events import TRAJECTORY_FINISHED, observers
 
 Policy = Callable[[TensorDictBase], Any]
 DONE_KEYS = ("done", "terminated", "truncated")
+START = "_start"
 
 
 class EnvBase:
@@ -148,7 +151,9 @@ class EnvBase:
 
         Args:
             tensordict: What to start from, ``[*batch]``. A bool entry ``"_reset"`` ``[*batch]`` or
-                ``[*batch, 1]`` names the rows to start again; the others stay as they are.
+                ``[*batch, 1]`` names the rows to start again; the others stay as they are. What
+                grows with the steps (an entry that is state and observation) starts again as it
+                stands under ``"_start"``.
             **kwargs: Handed to the environment's own reset.
 
         Returns:
@@ -164,6 +169,10 @@ class EnvBase:
         self, tensordict: TensorDictBase | None, **kwargs: Any
     ) -> TensorDictBase:
         result = self._reset(tensordict, **kwargs)
+        growing = [key for key in self.full_state_spec if key in self.full_observation_spec]
+        if growing:
+            # The steps write over what the row started from; it is kept for when it starts again.
+            result.set(START, result.select(*growing))
         if tensordict is not None:
             result = with_entries(result, tensordict, ("next", *DONE_KEYS))
         self._complete_flags(result)
@@ -241,10 +250,15 @@ class EnvBase:
 
     def _restarted(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return what rows start again from: all but what their conversation has made."""
+        state = set(self.full_state_spec.keys())
         made = {"next", "_reset", *self.step_keys, *self._reward_entries(), *DONE_KEYS}
         for spec in (self.full_observation_spec, self.full_action_spec):
             made.update(spec.keys())
-        return tensordict.exclude(*made.difference(self.full_state_spec.keys()))
+        start = cast("TensorDictBase | None", tensordict.get(START, None))
+        if start is None:
+            return tensordict.exclude(*made.difference(state))
+        rest = tensordict.exclude(*made.difference(state), START, *start.keys())
+        return with_entries(rest, start.select(*state, strict=False), ())
 
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the root of the next step; see the function of the same name."""
@@ -324,10 +338,13 @@ class EnvBase:
             root = tensordict
         act = self.rand_action if policy is None else policy
         steps: list[TensorDictBase] = []
+        conversations = OpenConversations() if observers(TRAJECTORY_FINISHED) else None
         while True:
             go = self._step_active if break_when_all_done else self._step_all
             step = go(root, act)
             steps.append(step)
+            if conversations is not None:
+                conversations.add(step)
             if callback is not None:
                 callback(self, step)
             done = cast("torch.Tensor", step.get(("next", "done")))

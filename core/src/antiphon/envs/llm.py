@@ -91,9 +91,9 @@ class LLMEnv(EnvBase):
         text = NonTensor(size, example_data="a text")
         key = self.str_key if self.from_text else self.token_key
         self.full_observation_spec = Composite({key: text if self.from_text else ids}, shape=size)
-        self.full_state_spec = self.full_observation_spec.clone()
         if self.has_attention:
             self.full_observation_spec[self.attention_key] = ids.clone()
+        self.full_state_spec = self.full_observation_spec.clone()
         self.full_action_spec = Composite(
             {self.action_key: text if self.from_text else ids}, shape=size
         )
