@@ -22,7 +22,7 @@ from antiphon.errors import AntiphonError, InvalidParameter
 Side = Literal["left", "right"]
 _Result = TypeVar("_Result")
 
-_CHUNK = 512  # pieces that are encoded at once, while the next conversations are being rendered
+_CHUNK = 1024  # texts that are encoded at once, while the next conversations are being rendered
 
 
 def render_batch(
