@@ -231,7 +231,8 @@ def padded_conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Draw a conversation with white space wherever a template may strip some.
 
     An answer has its reasoning in the content or in the field. With both, the templates of Qwen3 print an earlier
-    answer with the block of its content, as they never print one from the field.
+    answer with the block of its content, as they never print one from the field. And behind a block in the content
+    of an answer that calls there is a text: of none QwQ's template leaves a line break.
     """
     messages: list[dict[str, Any]] = []
     if draw(st.booleans()):
@@ -247,6 +248,7 @@ def padded_conversations(draw: st.DrawFn) -> list[dict[str, Any]]:
         messages.append(answer)
         if draw(st.integers(0, 2)) == 0:
             function = {"name": "f", "arguments": draw(st.sampled_from(({}, {"a": "\n v "})))}
+            answer["content"] += "z" if where == "content" else ""
             answer["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
             result = {"role": "tool", "content": draw(padded), "tool_call_id": "c1", "name": "f"}
             messages += [result, {"role": "assistant", "content": draw(padded)}]

@@ -124,6 +124,9 @@ QWQ = replace(
     reasoning=replace(_REASONING, opened="always", separate=False, empty=()),
     # Without a system message the empty lines before the tools stand there all the same.
     tools=(replace(_JSON_TOOLS, opener="\n\n" + _JSON_TOOLS.opener, separator=""),),
+    notes=(
+        "Of an earlier answer that only thought and called a line break is left, which is dropped.",
+    ),
 )
 
 QWEN3 = Grammar(
