@@ -95,5 +95,6 @@ def collect() -> list[Any]:
     return found
 
 
-print(json.dumps([render(), wrap(), rollout(), collect()]))
-print(json.dumps([[f.plugin, f.hook, f.count, f.error] for f in faults()]), file=sys.stderr)
+if __name__ == "__main__":
+    print(json.dumps([render(), wrap(), rollout(), collect()]))
+    print(json.dumps([[f.plugin, f.hook, f.count, f.error] for f in faults()]), file=sys.stderr)

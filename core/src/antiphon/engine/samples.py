@@ -23,6 +23,7 @@ from antiphon.engine.tokenization import TokenizedRendering, assemble
 from antiphon.engine.tokenizers import TokenizerView
 from antiphon.engine.turns import context_key
 from antiphon.errors import MaskUnavailable, RenderError
+from antiphon.plugins.events import rendering_made
 
 if TYPE_CHECKING:
     from antiphon.engine.turns import Turn
@@ -128,6 +129,7 @@ class SamplePlan:
                 both = [a and b for a, b in zip(mask, base._mask, strict=True)] if known else mask
                 made = replace(base, _mask=both)
         made.breaks = [found for found in made.breaks if found.message in self.messages]
+        rendering_made(made.rendering)
         return made
 
     def _turns(self, chosen: Container[int]) -> list[tuple[int, int]]:

@@ -1,14 +1,43 @@
-"""The steps of a conversation as the trajectory that observers are told of."""
+"""The steps of a conversation as the trajectory that observers are told of, when it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_tensor_collection
 
-from antiphon.plugins.events import TrajectoryFinished, TrajectorySegment, TrajectoryTurn
+from antiphon.plugins.events import (
+    TrajectoryFinished,
+    TrajectorySegment,
+    TrajectoryTurn,
+    steps_finished,
+)
+
+
+class OpenConversations:
+    """The conversations under way in an environment's rows; each is told of as it ends."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, list[TensorDictBase]] = {}
+
+    def add(self, step: TensorDictBase) -> None:
+        """Take a step of all rows; rows that have ended before and wait are left out."""
+        for number, row in enumerate(_rows(step)):
+            if _is_set(row, "done"):
+                continue
+            self._steps.setdefault(number, []).append(row)
+            if _is_set(row, ("next", "done")):
+                steps_finished(self._steps.pop(number))
+
+
+def _rows(step: TensorDictBase) -> Iterator[TensorDictBase]:
+    if not step.batch_size:
+        yield step
+        return
+    for part in step.unbind(0):
+        yield from _rows(part)
 
 
 def trajectory_of(steps: Sequence[TensorDictBase]) -> TrajectoryFinished:
@@ -43,15 +72,15 @@ def trajectory_of(steps: Sequence[TensorDictBase]) -> TrajectoryFinished:
         turns.append(TrajectoryTurn(*place, finish="", reward=_reward(step)))
     last = steps[-1]
     history: Any = last.get("history", None)
-    full = None if history is None else history.full
+    full = getattr(history, "full", None)
     return TrajectoryFinished(
         conversation=str(last.get("conversation", "")),
         messages=() if full is None else tuple(_messages(full)),
         turns=tuple(turns),
         segments=tuple(segments),
         reward=_reward(last),
-        terminated=_is_set(last, "terminated"),
-        truncated=_is_set(last, "truncated"),
+        terminated=_is_set(last, ("next", "terminated")),
+        truncated=_is_set(last, ("next", "truncated")),
         log_prob_difference=None,
     )
 
@@ -64,15 +93,15 @@ def _messages(full: Any) -> list[dict[str, Any]]:
 
 def _numbers(step: TensorDictBase, key: tuple[str, str]) -> list[Any] | None:
     outer: Any = step.get(key[0], None)
-    value = None if outer is None else outer.get(key[1], None)
+    value = outer.get(key[1], None) if is_tensor_collection(outer) else None
     return value.tolist() if isinstance(value, torch.Tensor) and value.ndim == 1 else None
 
 
 def _reward(step: TensorDictBase) -> float:
-    value: Any = step.get(("next", "reward"))
-    return float(value.sum())
+    value: Any = step.get(("next", "reward"), None)
+    return 0.0 if value is None else float(value.sum())
 
 
-def _is_set(step: TensorDictBase, key: str) -> bool:
-    value: Any = step.get(("next", key), None)
+def _is_set(step: TensorDictBase, key: str | tuple[str, str]) -> bool:
+    value: Any = step.get(key, None)
     return value is not None and bool(value.any())

@@ -114,7 +114,7 @@ class TrajectorySegment:
 
 @dataclass(frozen=True)
 class TrajectoryFinished:
-    """A conversation came to its end, in a rollout or a collector.
+    """A conversation came to its end, in a rollout, an environment's too, or a collector.
 
     Attributes:
         conversation: Its name within the run: ``"problem/sample"``, or a collector's own.

@@ -102,7 +102,10 @@ def antiphon_register_commands(app: PluginCommands) -> None:
 
 @_spec
 def antiphon_rendering_made(rendering: RenderingMade) -> None:
-    """A conversation was rendered, by `render`, `render_batch`, `extend`, a History or a wrapper.
+    """A conversation was rendered: by `render`, `render_batch`, `extend`, `training_samples`, a History,
+    a wrapper, an environment, or one of ``antiphon``'s commands.
+
+    Probes, and renderings that nobody is handed, are not told of.
 
     Args:
         rendering: The text, its spans and the messages.
@@ -120,7 +123,7 @@ def antiphon_turn_sampled(turn: TurnSampled) -> None:
 
 @_spec
 def antiphon_trajectory_finished(trajectory: TrajectoryFinished) -> None:
-    """A conversation came to its end, in a rollout or a collector.
+    """A conversation came to its end, in a rollout, an environment's too, or a collector.
 
     Args:
         trajectory: Messages, token sequences, turns and rewards.

@@ -9,6 +9,7 @@ from typing import Any
 
 from antiphon.errors import AntiphonError
 from antiphon.families import ModelFamily, load_object
+from antiphon.plugins.events import unobserved
 from antiphon.testing.results import CheckResult, Report, expected_of, run_check
 
 Check = Callable[[Any], None]
@@ -135,6 +136,11 @@ def _ends(template: str, tokenizer: Any, end: Any) -> tuple[str, ...]:
 
 
 def _family_report(subject: Any, only: Iterable[str] | None) -> Report:
+    with unobserved():  # the conversations of the corpus are nobody's
+        return _unobserved_report(subject, only)
+
+
+def _unobserved_report(subject: Any, only: Iterable[str] | None) -> Report:
     from antiphon.testing.capabilities import observe
 
     family: ModelFamily = subject.family
