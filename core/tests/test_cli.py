@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +98,7 @@ WRONG = [
     (["render", "{file}", "--family", "chatlm"], "did you mean 'chatml'", MESSAGES),
     (
         ["render", "{file}", "--family", "chatml"],
-        "conversation 1: there is no field 'messages'",
+        "conversation 1: the row has none of messages",
         {},
     ),
     (["render", "{file}", "--family", "chatml"], "line 2: this is not JSON", "[]\n{"),
@@ -106,6 +109,16 @@ WRONG = [
     (["render", "{file}", "--tools", "{file}", "--family", "chatml"], "no list", "{}"),
     (["parse", "{file}", "--ids", "--family", "chatml"], "list of token ids", "[true]"),
     (["parse", "{file}"], "family", TEXT),
+    (["render", "{file}", "--tools", "{file}", "--family", "chatml"], "Item 0 of", MESSAGES),
+    (["render", "{file}", "--tokenizer", "{file}"], "There is no tokenizer", [[1]]),
+    (["render", "{file}", "--family", "chatml"], "this is not JSON", "[" * 100_000),
+    (["parse", "{file}", "--ids", "--family", "chatml"], "it is not JSON", "[" * 100_000),
+    (["view", "{file}", "--family", "chatml"], "is not one JSON value", "[" * 100_000),
+    (["view", "{file}"], "Row 0 of", [{"input_ids": "ab", "labels": [1, 2]}]),
+    (["view", "{file}"], "Row 0 of", [{"input_ids": 5}]),
+    (["view", "{file}"], "Row 0 of", [{"input_ids": [1], "assistant_mask": [1], "messages": 5}]),
+    (["view", "{file}"], "holds no rows", []),
+    (["drift", "{file}", "--tokenizer", "nowhere"], "There is no tokenizer", [MESSAGES]),
     (["plugins", "show", "unheard-of"], "unheard-of", None),
 ]
 
@@ -121,6 +134,62 @@ def test_what_is_wrong_is_told_in_one_sentence(
     assert words in shown.err
     assert shown.err.count("\n") == 1
     assert "Traceback" not in shown.err
+
+
+def test_a_folder_in_place_of_a_file_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in ("render", "parse"):
+        assert run([command, str(tmp_path), "--family", "chatml"]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(f"antiphon: {tmp_path}: ")
+        assert "Errno" not in told
+
+
+def test_rows_of_every_form_are_read(file: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shared = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}]
+    row = {"messages": MESSAGES}
+    forms: list[Any] = [
+        [row, row],
+        [{"conversations": shared}, {"prompt": "Hi", "completion": "Ho"}],
+        "\ufeff" + json.dumps(row) + "\n" + json.dumps({"conversations": shared}) + "\n",
+    ]
+    for form in forms:
+        path = file(form)
+        assert run(["render", path, "--family", "chatml", "--json"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [json.loads(line)["text"] for line in lines] == [TEXT, TEXT]
+    assert run(["render", file(row), "--family", "chatml"]) == 0
+    assert capsys.readouterr().out == TEXT
+    for command in ("render", "view"):
+        assert run([command, file(forms[0]), "--family", "chatml"]) == 0
+        assert capsys.readouterr().out.count("Ho") == 2
+
+
+def test_ends_of_lines_in_strings_end_no_line(
+    file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = "a\u2028b\u2029c\x85d"
+    row = json.dumps({"messages": [{"role": "user", "content": odd}]}, ensure_ascii=False)
+    assert run(["render", file(f"{row}\r\n{row}\n"), "--family", "chatml", "--json"]) == 0
+    lines = capsys.readouterr().out.rstrip("\n").split("\n")
+    assert len(lines) == 2
+    assert all(odd in json.loads(line)["text"] for line in lines)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_characters_that_output_lacks_are_written_as_escapes(file: Any, encoding: str) -> None:
+    path = file([{"role": "user", "content": "\ud800 \u00fc \U0001f600"}])
+    variables = {**os.environ, "PYTHONIOENCODING": encoding}
+    for options in (["--json"], []):
+        line = [sys.executable, "-m", "antiphon.cli", "render", path, "--family", "chatml"]
+        done = subprocess.run(
+            [*line, *options], capture_output=True, env=variables, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"\\ud800" in done.stdout
+        if options:
+            assert "\ud800 \u00fc \U0001f600" in json.loads(done.stdout)["text"]
 
 
 def test_debug_raises_anywhere_on_the_line(file: Any) -> None:

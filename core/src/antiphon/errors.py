@@ -121,3 +121,14 @@ class ContainerError(AntiphonError, RuntimeError, ValueError):
 
 class OutputError(AntiphonError, OSError):
     """A result can't be written, or a file of results does not belong to this run."""
+
+
+def reason_of(error: BaseException, longest: int = 240) -> str:
+    """Return what an error says as a part of another sentence: one line without a full stop.
+
+    Args:
+        error: Anybody's error.
+        longest: Characters at most.
+    """
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -170,6 +170,8 @@ def app(debug: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        _write_exactly(stream)
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -217,6 +219,16 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _write_exactly(stream: Any) -> None:
+    """Let a file or a pipe get what is read again elsewhere: UTF-8 as it is, half a character as its escape."""
+    if not hasattr(stream, "reconfigure"):
+        return
+    if stream.isatty():
+        stream.reconfigure(errors="backslashreplace")
+    else:
+        stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -231,6 +243,8 @@ def _show_warning(
 
 def _sentence(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        text = f"{error.filename}: {error.strerror}"
     return text if text.endswith((".", "!", "?", ")")) else text + "."
 
 

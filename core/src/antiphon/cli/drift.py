@@ -43,7 +43,7 @@ def drift(
     """
     from antiphon import drift as report
     from antiphon.data.sources import open_rows, rows_of
-    from antiphon.errors import AntiphonError
+    from antiphon.errors import AntiphonError, InvalidData
 
     options = {
         "family": family,
@@ -64,6 +64,8 @@ def drift(
             if as_json:
                 inputs.print_json(report.as_data(each))
             drifts.append(each)
+    if not drifts:
+        raise InvalidData(f"{file} holds no rows.")
     differing = sum(1 for each in drifts if each.differences)
     problems = [each for each in drifts if each.problem]
     if not as_json:

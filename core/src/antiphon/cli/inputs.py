@@ -6,13 +6,19 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from antiphon.errors import InvalidData, InvalidParameter, ModelNotFound
+from antiphon.errors import (
+    InvalidData,
+    InvalidMessage,
+    InvalidParameter,
+    ModelNotFound,
+    reason_of,
+)
 
 
 @dataclass(frozen=True)
@@ -23,54 +29,73 @@ class Conversation:
         where: Where it stands, for messages to people.
         messages: The messages.
         tools: The tools that the row itself brings, None where it brings none.
+        variables: The template variables that it brings.
     """
 
     where: str
     messages: list[Any]
-    tools: list[Any] | None
+    tools: list[Any] | None = None
+    variables: dict[str, Any] = field(default_factory=dict)
 
 
 def read_text(path: str) -> str:
-    """Return a file's text, or standard input's for ``-``.
+    """Return a file's text, or standard input's for ``-``, without a mark of its encoding.
 
     Raises:
         InvalidData: It is not UTF-8.
         OSError: It can't be read.
     """
+    data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
-        if path == "-":
-            return sys.stdin.buffer.read().decode("utf-8")
-        return Path(path).read_bytes().decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidData(f"{_told(path)} is not UTF-8 text: {error}.") from error
+        raise InvalidData(f"{_told(path)} is not UTF-8 text ({error}).") from error
+
+
+def read_json(path: str, wanted: str) -> Any:
+    """Return the value of a JSON file; ``wanted`` names what it is to hold.
+
+    Raises:
+        InvalidData: It is not JSON.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidData(f"{_told(path)} holds no {wanted}: it is not JSON ({error}).") from error
 
 
 def read_conversations(path: str) -> Iterator[Conversation]:
-    """Yield the conversations of a file: one JSON value, or one per line.
+    """Yield the conversations of a file: one JSON value, a list of them, or one per line.
 
-    A conversation is a list of messages, or an object with ``messages`` and perhaps ``tools``.
+    A conversation is a list of messages, or a row of a data set that holds one; ``messages`` of a row
+    are handed on as they are.
 
     Raises:
         InvalidData: A line is not JSON or holds no conversation; the error names the line.
         OSError: The file can't be read.
     """
+    from antiphon.data.conversations import is_conversation
+
     text = read_text(path)
     try:
         whole = json.loads(text)
-    except ValueError:
-        lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    except (ValueError, RecursionError):
+        # Not by splitlines(): strings of JSON may hold other ends of lines than "\n".
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not lines:
             raise InvalidData(f"{_told(path)} is empty.") from None
         for number, line in lines:
             where = f"{_told(path)}, line {number}"
             try:
                 value = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidData(f"{where}: this is not JSON ({error}).") from error
             yield _conversation(where, value)
         return
-    nested = isinstance(whole, list) and bool(whole) and isinstance(whole[0], list)
-    for number, value in enumerate(whole if nested else [whole], 1):
+    many = isinstance(whole, list) and whole and isinstance(whole[0], (list, dict))
+    values = whole if many and not is_conversation(whole) else [whole]
+    for number, value in enumerate(values, 1):
         yield _conversation(f"{_told(path)}, conversation {number}", value)
 
 
@@ -78,16 +103,21 @@ def read_tools(path: str | None) -> list[Any] | None:
     """Return the tools in a JSON file, None without one.
 
     Raises:
-        InvalidData: It is not a JSON list.
+        InvalidData: It is not a JSON list of tools with names.
     """
     if path is None:
         return None
-    try:
-        tools = json.loads(read_text(path))
-    except ValueError as error:
-        raise InvalidData(f"The tools in {_told(path)} are not JSON ({error}).") from error
+    tools = read_json(path, "list of tools")
     if not isinstance(tools, list):
-        raise InvalidData(f"The tools in {_told(path)} are no list of JSON schemas.")
+        raise InvalidData(f"{_told(path)} holds no list of tools, but {_kind(tools)}.")
+    for number, tool in enumerate(tools):
+        inner = tool.get("function", tool) if isinstance(tool, dict) else None
+        served = isinstance(tool, dict) and tool.get("type", "function") != "function"
+        if not served and not (isinstance(inner, dict) and isinstance(inner.get("name"), str)):
+            raise InvalidData(
+                f"Item {number} of {_told(path)} is no tool: it needs a name, as in"
+                ' {"type": "function", "function": {"name": …, "parameters": {…}}}.'
+            )
     return tools
 
 
@@ -120,9 +150,10 @@ def load_tokenizer(name: str | None) -> Any:
         ) from error
     try:
         return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelNotFound(f"There is no tokenizer {name!r} to be had: {reason[:200]}.") from error
+    except Exception as error:  # a broken file makes transformers raise anything
+        raise ModelNotFound(
+            f"There is no tokenizer {name!r} to be had: {reason_of(error)}."
+        ) from error
 
 
 def template_variables(settings: tuple[str, ...]) -> dict[str, Any]:
@@ -149,21 +180,33 @@ def wants_color() -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """Print a value as one line of JSON, with escapes where standard output has no such characters."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:  # half a pair that stands for one character, or a plain terminal
+        text = json.dumps(value)
+    click.echo(text)
 
 
 def _conversation(where: str, value: Any) -> Conversation:
-    tools = None
-    if isinstance(value, dict):
-        tools = value.get("tools")
-        if "messages" not in value:
-            keys = ", ".join(map(repr, value)) or "nothing"
-            raise InvalidData(f"{where}: there is no field 'messages' (it holds {keys}).")
-        value = value["messages"]
-    if not isinstance(value, list):
-        raise InvalidData(f"{where}: this is no list of messages.")
-    return Conversation(where, value, tools)
+    from antiphon.data.conversations import conversation_of, row_tools, row_variables
+
+    if isinstance(value, list):
+        return Conversation(where, value)
+    if not isinstance(value, dict):
+        raise InvalidData(f"{where}: this is no list of messages, but {_kind(value)}.")
+    try:
+        if isinstance(value.get("messages"), list):
+            return Conversation(where, value["messages"], row_tools(value), row_variables(value))
+        made = conversation_of(value)
+    except InvalidMessage as error:
+        raise InvalidData(f"{where}: {reason_of(error)}.") from error
+    return Conversation(where, made.messages, made.tools, made.variables)
+
+
+def _kind(value: Any) -> str:
+    return {dict: "an object", str: "a string", type(None): "null"}.get(type(value), "a number")
 
 
 def _told(path: str) -> str:

@@ -41,7 +41,8 @@ def parse(
     if explain:
         click.echo(_why(family, loaded), err=as_json)
     text = _text_or_ids(file, ids)
-    if response or prompt is not None:
+    one = response or prompt is not None
+    if one:
         message = parse_response(
             text,
             prompt=None if prompt is None else _text_or_ids(prompt, ids),
@@ -53,7 +54,7 @@ def parse(
     else:
         messages = parse_conversation(text, tokenizer=loaded, family=family, tools=known)
     if as_json:
-        inputs.print_json(messages if not (response or prompt is not None) else messages[0])
+        inputs.print_json(messages[0] if one else messages)
         return
     for message in messages:
         click.echo(_told(message))
@@ -72,14 +73,10 @@ def _why(family: str | None, tokenizer: Any) -> str:
 
 
 def _text_or_ids(path: str, ids: bool) -> Any:
-    text = inputs.read_text(path)
     if not ids:
-        return text
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise InvalidData(f"{path} holds no JSON list of token ids ({error}).") from error
-    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        return inputs.read_text(path)
+    value = inputs.read_json(path, "list of token ids")
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
         raise InvalidData(f"{path} holds no JSON list of token ids.")
     return value
 

@@ -34,8 +34,9 @@ def render(
 ) -> None:
     """Render the conversations in FILE (JSON or JSON lines; - for standard input).
 
-    A conversation is a list of messages, or an object with "messages" and perhaps "tools". The text
-    of one conversation is printed exactly, without a newline of our own.
+    A conversation is a list of messages, or a row of a data set with "messages" (or ShareGPT's
+    "conversations", or "prompt") and perhaps "tools". The text of one conversation is printed exactly,
+    without a newline of our own.
     """
     from antiphon.engine.rendering import render as render_conversation
     from antiphon.errors import RenderError
@@ -55,7 +56,7 @@ def render(
                 tools=given_tools if given_tools is not None else conversation.tools,
                 add_generation_prompt=prompt,
                 continue_final_message=go_on,
-                **variables,
+                **{**conversation.variables, **variables},
             )
         except RenderError as error:
             raise type(error)(f"{conversation.where}: {error}") from error

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from antiphon.cli import inputs
+from antiphon.errors import InvalidData
 
 if TYPE_CHECKING:
     from antiphon.viewing.rows import Row
@@ -76,7 +77,7 @@ def view(
     chosen = itertools.islice(rows, most)
     shown = _write(html, file, chosen) if html else _print(chosen, tokens, log_probs)
     if not shown:
-        raise click.ClickException(_nothing(file, row, min_reward, max_reward))
+        raise InvalidData(_nothing(file, row, min_reward, max_reward))
     if next(rows, None) is not None:
         click.echo(f"Only the first {most} rows are shown; --limit shows more.", err=True)
 

@@ -68,7 +68,7 @@ def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
     system = row.get("system")
     if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
-    return Conversation(messages, _tools(row), _variables(row))
+    return Conversation(messages, row_tools(row), row_variables(row))
 
 
 def without_none(value: Any) -> Any:
@@ -80,7 +80,19 @@ def without_none(value: Any) -> Any:
     return value
 
 
-def _tools(row: Mapping[str, Any]) -> list[Any] | None:
+def is_conversation(value: Any) -> bool:
+    """Whether a JSON list is one conversation, its first item a message, and not a list of rows."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], Mapping):
+        return False
+    return "role" in value[0] or "from" in value[0]
+
+
+def row_tools(row: Mapping[str, Any]) -> list[Any] | None:
+    """Return the tools that a row brings, as schemas; None where it has none.
+
+    Raises:
+        InvalidMessage: They are no list of schemas, nor JSON of one.
+    """
     tools = next((row[key] for key in _TOOL_KEYS if row.get(key) is not None), None)
     if tools is None:
         return None
@@ -107,7 +119,12 @@ def _tool(number: int, tool: Any) -> Any:
     return without_none(tool)
 
 
-def _variables(row: Mapping[str, Any]) -> dict[str, Any]:
+def row_variables(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the template variables that a row brings.
+
+    Raises:
+        InvalidMessage: ``chat_template_kwargs`` is no mapping.
+    """
     variables = row.get("chat_template_kwargs")
     if variables is None:
         return {}

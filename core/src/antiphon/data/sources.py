@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from antiphon.conversations.chats import _ROW_KEYS
-from antiphon.errors import InvalidData, InvalidParameter, OutputError
+from antiphon.data.conversations import is_conversation
+from antiphon.errors import InvalidData, InvalidParameter, OutputError, reason_of
 
 _LINES = (".jsonl", ".ndjson", ".jsonl.gz")
 _SUFFIXES = (*_LINES, ".json", ".parquet", ".arrow")
@@ -99,7 +100,7 @@ def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
         try:
             value = json.loads(item)
         except (ValueError, RecursionError) as error:
-            value = InvalidData(f"the line is not JSON ({error})")
+            value = InvalidData(f"the line is not JSON ({reason_of(error)})")
         yield number, value
 
 
@@ -223,11 +224,13 @@ def _json(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         values = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise InvalidData(
-            f"{path} is not one JSON value ({error}); JSON lines go in a file that ends in .jsonl."
+            f"{path} is not one JSON value ({reason_of(error)}); JSON lines go in a file that ends in .jsonl."
         ) from error
+    if isinstance(values, dict):
+        values = [values]
     if not isinstance(values, list) or (values and not isinstance(values[0], (list, dict))):
         raise InvalidData(f"{path} is no JSON list of conversations.")
-    if values and isinstance(values[0], dict) and "role" in values[0]:
+    if is_conversation(values):
         values = [values]
     share = path.stat().st_size // max(1, len(values))
     for kind, part, count, _ in _lists(values, rows):
@@ -246,8 +249,8 @@ def _parquet(
             share = path.stat().st_size // max(1, file.metadata.num_rows)
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 yield "arrow", _ipc([batch], batch.schema), batch.num_rows, share * batch.num_rows
-    except pa.ArrowException as error:
-        raise InvalidData(f"{path} can't be read as Parquet: {error}.") from error
+    except (pa.ArrowException, OSError) as error:  # of broken pages pyarrow says OSError
+        raise InvalidData(f"{path} can't be read as Parquet: {reason_of(error)}.") from error
 
 
 def _arrow(
@@ -271,8 +274,8 @@ def _arrow(
                 for start in range(0, chosen.num_rows, rows):
                     part = chosen.slice(start, rows)
                     yield "arrow", _ipc([part], part.schema), part.num_rows, part.nbytes
-    except pa.ArrowException as error:
-        raise InvalidData(f"{path} can't be read as Arrow: {error}.") from error
+    except (pa.ArrowException, OSError) as error:  # of a broken stream likewise
+        raise InvalidData(f"{path} can't be read as Arrow: {reason_of(error)}.") from error
 
 
 def _saved(path: Path, split: str, columns: Sequence[str] | None) -> RowSource:
@@ -290,9 +293,8 @@ def _hub(name: str, split: str, config: str | None, columns: Sequence[str] | Non
     try:
         found = _datasets(name).load_dataset(name, config, split=split, streaming=True)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
         raise InvalidData(
-            f"{name} is no file, and no data set of that name could be opened: {reason}."
+            f"{name} is no file, and no data set of that name could be opened: {reason_of(error)}."
         ) from error
     source = from_dataset(found, name, columns)
     return RowSource(

@@ -17,7 +17,13 @@ from antiphon.engine.sampled import split_sampled
 from antiphon.engine.samples import SamplePlan, plan_samples
 from antiphon.engine.tokenization import TokenizedRendering, pieces_to_encode
 from antiphon.engine.tokenizers import view
-from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, TokenizerMismatch
+from antiphon.errors import (
+    AntiphonError,
+    InvalidData,
+    InvalidParameter,
+    TokenizerMismatch,
+    reason_of,
+)
 
 Long = Literal["cut-right", "cut-left", "refuse"]
 _ASSISTANTS = ("assistant", "model")
@@ -156,8 +162,8 @@ def make_samples(
 
     def refuse(row: int, error: BaseException) -> None:
         if strict:
-            raise InvalidData(f"Row {row} is refused: {_reason(error)}.") from error
-        notes.append(Note(row, "refused", _reason(error)))
+            raise InvalidData(f"Row {row} is refused: {reason_of(error)}.") from error
+        notes.append(Note(row, "refused", reason_of(error)))
 
     template = Template(tokenizer, options.chat_template, options.family)
     for row, value in rows:
@@ -304,7 +310,3 @@ def _why_split(plans: Sequence[SamplePlan]) -> str:
 def _role(message: Mapping[str, Any]) -> str:
     role = str(message.get("role"))
     return "assistant" if role in _ASSISTANTS else role
-
-
-def _reason(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".")

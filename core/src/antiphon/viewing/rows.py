@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from antiphon.engine.tokenizers import TokenizerView, view
-from antiphon.errors import AntiphonError, InvalidData
+from antiphon.errors import AntiphonError, InvalidData, reason_of
 
 _SPREAD = 8  # the most tokens that one character is taken to be spread over
 
@@ -87,6 +87,11 @@ def read_rows(path: str, options: Options) -> Iterator[Row]:
             raise
         except AntiphonError as error:
             raise type(error)(f"{where}: {error}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Columns of our names that hold something else.
+            raise InvalidData(
+                f"{where} is no row that was written by rollout or tokenize: {reason_of(error)}."
+            ) from error
 
 
 def made_with(path: str) -> tuple[str | None, str | None]:
@@ -118,14 +123,12 @@ def made_with(path: str) -> tuple[str | None, str | None]:
 
 def _values(path: str) -> Iterator[tuple[str, Any]]:
     """Yield where each row stands, and the row."""
-    if path == "-" or (path.endswith(".json") and Path(path).is_file()):
+    if path == "-":
         from antiphon.cli.inputs import read_conversations
 
         for conversation in read_conversations(path):
-            yield (
-                conversation.where,
-                {"messages": conversation.messages, "tools": conversation.tools},
-            )
+            row = {"messages": conversation.messages, "tools": conversation.tools}
+            yield conversation.where, {**row, "chat_template_kwargs": conversation.variables}
         return
     if path.endswith(".part.jsonl"):
         yield from _unfinished(Path(path))
