@@ -61,6 +61,7 @@ FAMILY = ModelFamily(
     model_ids=("aviary/Parakeet-1B",),
     arguments="mapping",
     end_tokens=(END,),
+    renderings="kept:parakeet.json",
 )
 SPECIAL = (END, *(f"<|{role}|>" for role in ("system", "user", "assistant", "tool")))
 TOKENIZER = StandInTokenizer(
@@ -194,6 +195,18 @@ BROKEN: dict[str, list[tuple[str, Callable[[], FamilySubject], str]]] = {
                 "{{- raise_exception('mapping') if call.function.arguments is mapping else call.function.arguments -}}",
             ),
             "as string only",
+        ),
+    ],
+    "kept": [
+        (
+            "a prompt that is another one",
+            lambda: edited("{{- '<|assistant|>\\n' -}}", "{{- '<|assistant|>' -}}"),
+            "not the one that was kept",
+        ),
+        (
+            "what was kept of another family",
+            lambda: subject(name="budgerigar"),
+            "holds nothing of budgerigar",
         ),
     ],
     "parity": [

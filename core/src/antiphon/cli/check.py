@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +20,11 @@ from antiphon.cli import inputs
 @click.option("--only", multiple=True, help="Run this check alone (may be given several times).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--markdown", is_flag=True, help="Print a table for a README.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write digests of what FAMILY prints into this file, for its descriptor.",
+)
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -28,6 +34,7 @@ def check(
     only: tuple[str, ...],
     as_json: bool,
     markdown: bool,
+    keep: Path | None,
 ) -> None:
     """Run the conformance checks and print how they went; exit code 1 if one fails.
 
@@ -38,6 +45,9 @@ def check(
     from antiphon.registry import families
     from antiphon.testing import check_family, check_model
 
+    if keep is not None:
+        _keep(name, keep)
+        return
     chosen = only or None
     if name in {family.name for family in families()}:
         sources = tuple(inputs.read_template(path) for path in templates)
@@ -64,6 +74,17 @@ def check(
 
 #: The name under which the table of commands may look for it too.
 command = check
+
+
+def _keep(name: str, file: Path) -> None:
+    from antiphon.testing import FamilySubject
+    from antiphon.testing.kept import keep
+
+    count = keep(FamilySubject(name), file)
+    click.echo(
+        f"{file} holds what {name} prints of {count} conversations; name it in the descriptor:"
+        f' renderings="your_package:{file.name}".'
+    )
 
 
 def _lower(sentence: str) -> str:

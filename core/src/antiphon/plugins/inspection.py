@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.errors import AntiphonError
-from antiphon.families import FactorySpec, ModelFamily
+from antiphon.families import FactorySpec, ModelFamily, load_resource
 from antiphon.plugins.tracing import told
 
 
@@ -50,6 +50,14 @@ def _of_family(family: ModelFamily) -> Iterator[str]:
     except (OSError, ImportError, ValueError, TypeError) as error:
         # ValueError and TypeError: of texts that are no UTF-8, of packages that are no folders.
         yield f"{whose} template {family.template!r} can't be read ({told(error)})."
+    if family.renderings is not None:
+        try:
+            load_resource(family.renderings)
+        except (OSError, ImportError, ValueError, TypeError) as error:
+            yield (
+                f"the family {family.name!r} can't be checked: its renderings"
+                f" {family.renderings!r} can't be read ({told(error)})."
+            )
     missing = _missing(family.grammar) if family.grammar else None
     if missing:
         yield f"{whose} grammar is {family.grammar!r}, and {missing}."

@@ -50,6 +50,10 @@ def _check_family(whose: str, family: ModelFamily) -> None:
         )
     if family.grammar is not None and not _OBJECT.match(family.grammar):
         raise PluginError(f"{whose} grammar is {family.grammar!r}: it must be 'module:attribute'.")
+    if family.renderings is not None and not _RESOURCE.match(family.renderings):
+        raise PluginError(
+            f"{whose} renderings are {family.renderings!r}: it must be 'package:path/in/package.json'."
+        )
     for field in ("digests", "model_ids", "required_tokens", "excluded_tokens", "name_patterns"):
         values = getattr(family, field)
         if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):

@@ -21,7 +21,9 @@ def _named(module: str, names: str) -> dict[str, str]:
 
 #: The checks of a family by name: where each function is. It takes a `FamilySubject`.
 FAMILY_CHECKS: Mapping[str, str] = {
-    **_named("family_checks", "descriptor pickling template arguments parity agreement"),
+    **_named("family_checks", "descriptor pickling template arguments parity"),
+    **_named("kept", "kept"),
+    **_named("family_checks", "agreement"),
     **_named("family_checks", "turns closing generation_tags"),
     **_named("family_tokens", "control_tokens tokens batch samples hostile"),
     **_named("family_reading", "parse render_again responses streams"),
