@@ -92,6 +92,10 @@ class ModelNotFound(BackendError, LookupError):
     """A model, its tokenizer or a file of theirs is not there."""
 
 
+class NoTokenizer(AntiphonError, TypeError):
+    """What was given is neither a tokenizer nor a model's name."""
+
+
 class InvalidParameter(AntiphonError, ValueError):
     """A parameter is unknown or out of its range."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import InvalidData
+from antiphon.errors import InvalidData, NoTokenizer
 
 # The hub's cache keeps a model under models--ORG--NAME/snapshots/REVISION.
 _CACHED = re.compile(
@@ -68,7 +68,7 @@ def marks_of(model: Any) -> ModelMarks:
     template = getattr(model, "chat_template", None) or getattr(tokenizer, "chat_template", None)
     name = getattr(tokenizer, "name_or_path", None)
     if not callable(vocabulary) and template is None and name is None:
-        raise TypeError(
+        raise NoTokenizer(
             f"{type(model).__name__} is neither a model's name nor a tokenizer: it has no"
             " chat_template, no get_vocab() and no name_or_path."
         )

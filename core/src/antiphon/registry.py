@@ -125,6 +125,10 @@ def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
         FamilyAmbiguous: Several dialects of the line fit the tokenizer equally well.
         PluginConflict: Several plugins claim the dialect.
     """
+    if not isinstance(name, str):
+        raise FamilyNotFound(
+            f"A family is named by a text, such as 'qwen3', not by {type(name).__name__}."
+        )
     of_line = [family for family in families() if family.line == name]
     if tokenizer is not None and of_line:
         from antiphon.detection import detect_among

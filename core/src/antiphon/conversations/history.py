@@ -43,7 +43,7 @@ from antiphon.conversations.rows import (
 )
 from antiphon.conversations.templating import add_chat_template, remove_chat_template
 from antiphon.engine.sampled import detach
-from antiphon.errors import ContainerError
+from antiphon.errors import ContainerError, InvalidMessage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -211,6 +211,10 @@ class History(TensorClass["nocast"]):
         template = Template(tokenizer, chat_template, chat_template_name, variables)
 
         def read(item: Any) -> Any:
+            if not isinstance(item, (str, list, tuple)):
+                raise InvalidMessage(
+                    f"from_text reads texts and lists of them, not {type(item).__name__}."
+                )
             return (
                 read_chat(item, template)
                 if isinstance(item, str)

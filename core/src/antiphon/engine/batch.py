@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -17,7 +17,7 @@ from antiphon.engine.tokenization import (
     tokenize,
 )
 from antiphon.engine.tokenizers import TokenizerView, view
-from antiphon.errors import AntiphonError, InvalidParameter
+from antiphon.errors import AntiphonError, InvalidMessage, InvalidParameter
 
 Side = Literal["left", "right"]
 _Result = TypeVar("_Result")
@@ -91,6 +91,10 @@ def _encode_ahead(
     allow_control_tokens: bool,
 ) -> Iterator[_Chunk]:
     """Render conversations while the texts of those before are being encoded."""
+    if isinstance(conversations, (str, Mapping)) or not isinstance(conversations, Iterable):
+        raise InvalidMessage(
+            f"A batch is a list of conversations, not {type(conversations).__name__}."
+        )
     chunk = _Chunk()
     for row, conversation in enumerate(conversations):
         rendering = _named(row, render, conversation)

@@ -79,7 +79,11 @@ def media_expansions(processor: Any, placeholder: str, *, images: Sequence[Any] 
     Raises:
         InvalidParameter: The processor does not show what it writes.
     """
-    tokenizer = processor.tokenizer
+    tokenizer = getattr(processor, "tokenizer", None)
+    if tokenizer is None or not callable(processor):
+        raise InvalidParameter(
+            f"A transformers processor with a tokenizer is needed, not {type(processor).__name__}."
+        )
     expansions = []
     for number, image in enumerate(images):
         made = processor(text=[placeholder], images=[[image]], add_special_tokens=False)

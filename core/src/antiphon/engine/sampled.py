@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,13 +114,18 @@ def sampled_of(message: Mapping[str, Any]) -> Sampled | None:
     """Return what a message carries of its sampling; None where there are no ids.
 
     Raises:
-        InvalidMessage: Ids and log-probs differ in number.
+        InvalidMessage: Ids and log-probs are no numbers, or differ in number.
     """
     if message.get("token_ids") is None:
         return None
-    ids = [int(token) for token in message["token_ids"]]
     given = message.get("log_probs")
-    log_probs = None if given is None else [float(value) for value in given]
+    try:
+        ids = [int(token) for token in message["token_ids"]]
+        log_probs = None if given is None else [float(value) for value in given]
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(
+            f"token_ids or log_probs that are no list of numbers ({error})"
+        ) from error
     if log_probs is not None and len(log_probs) != len(ids):
         raise InvalidMessage(
             f"{len(ids)} token_ids and {len(log_probs)} log_probs; give one for each token"
@@ -146,6 +151,10 @@ def split_sampled(messages: Any, first: int) -> tuple[list[Any], dict[int, Sampl
         messages = messages.to_chats()
     if isinstance(messages, Mapping):
         raise InvalidMessage("new_messages is a list of messages, not one message.")
+    if not isinstance(messages, Iterable):
+        raise InvalidMessage(
+            f"A conversation is a list of message dicts, not {type(messages).__name__}."
+        )
     plain: list[Any] = []
     sampled: dict[int, Sampled] = {}
     for index, message in enumerate(messages, first):

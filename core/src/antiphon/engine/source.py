@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Source:
         except AntiphonError:
             raise
         except Exception as error:  # a template is foreign code and may raise anything
-            raise TemplateRefused(_refusal(self.name, error, messages)) from error
+            raise TemplateRefused(self._refusal(error, messages)) from error
         spans: list[SpanTuple] = []
         position = 0
         for piece in pieces:
@@ -71,6 +72,16 @@ class Source:
                     spans.append((start + position, end + position, origin))
             position += len(piece)
         return "".join(pieces), spans
+
+    def _refusal(self, error: Exception, messages: list[Any]) -> str:
+        roles = ", ".join(str(message.get("role")) for message in messages[:8])
+        more = ", …" if len(messages) > 8 else ""
+        kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
+        told = f"The template {self.name} refuses the conversation ({roles}{more}): {kind}{error}"
+        missing = re.match(r"'(\w+_token)' is undefined", str(error))
+        if missing is None or missing[1] in self.variables:
+            return told
+        return f"{told}; give the model's tokenizer, or {missing[1]}=… as a template variable."
 
 
 def prepare(
@@ -277,6 +288,10 @@ def special_tokens(tokenizer: Any) -> dict[str, Any]:
 def _trace_tools(tools: Sequence[Any] | None) -> Any:
     if tools is None:
         return None
+    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+        raise InvalidMessage(
+            f"Tools are a list of JSON schemas or functions, not {type(tools).__name__}."
+        )
     schemas = []
     for index, tool in enumerate(tools):
         if isinstance(tool, Mapping):
@@ -317,11 +332,3 @@ def _trace_documents(documents: Sequence[Mapping[str, Any]] | None) -> Any:
                 f"Document {index} is a {type(document).__name__}; documents are dicts with 'title' and 'text'."
             )
     return trace(list(documents), -1, ("documents",))
-
-
-def _refusal(name: str, error: Exception, messages: list[Any]) -> str:
-    roles = ", ".join(str(message.get("role")) for message in messages[:8]) + (
-        ", …" if len(messages) > 8 else ""
-    )
-    kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
-    return f"The template {name} refuses the conversation ({roles}): {kind}{error}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -85,8 +85,8 @@ class ChatEnv(EnvBase):
             )
         super().__init__(batch_size=size, device=device)
         for name, limit in (("max_turns", max_turns), ("max_tokens", max_tokens)):
-            if limit is not None and limit < 1:
-                raise InvalidParameter(f"{name} must be at least 1, not {limit}.")
+            if limit is not None and not (isinstance(limit, int) and limit >= 1):
+                raise InvalidParameter(f"{name} must be a number of at least 1, not {limit!r}.")
         if system_prompt is None and task is not None:
             system_prompt = task.system_prompt
         if data_key is None and task is not None:
@@ -352,4 +352,7 @@ _NOTHING = Reply()
 
 
 def _size(batch_size: torch.Size | Sequence[int] | int) -> tuple[int, ...]:
-    return (batch_size,) if isinstance(batch_size, int) else tuple(batch_size)
+    size = (batch_size,) if isinstance(batch_size, int) else batch_size
+    if not isinstance(size, Iterable) or not all(isinstance(each, int) for each in size):
+        raise InvalidParameter(f"A batch size is a number or a tuple of one, not {batch_size!r}.")
+    return tuple(size)

@@ -195,6 +195,8 @@ class TransformedEnv(EnvBase):
     def __init__(
         self, env: EnvBase, transform: Transform | Iterable[Transform] | None = None
     ) -> None:
+        if not isinstance(env, EnvBase):
+            raise InvalidParameter(f"An environment was expected, not {type(env).__name__}.")
         self.base_env = env
         self.transform = Compose()
         self.is_closed = False
@@ -207,8 +209,10 @@ class TransformedEnv(EnvBase):
             added: list[Transform] = []
         elif isinstance(transform, Transform):
             added = [transform]
-        else:
+        elif isinstance(transform, Iterable):
             added = list(transform)
+        else:
+            raise InvalidParameter(f"A Transform was expected, not {type(transform).__name__}.")
         for part in [*inherited, *added]:
             self.append_transform(part)
 

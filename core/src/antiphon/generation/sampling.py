@@ -306,8 +306,16 @@ def _unknown(name: str, extras: Collection[str], backend: str) -> str:
     return f"{name!r} is not a sampling parameter of {backend}{hint}"
 
 
+def _tuple(name: str, value: Any, what: str) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable):
+        raise InvalidParameter(f"{name} must be {what}, not {value!r}.")
+    return tuple(value)
+
+
 def _strings(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value or ())
+    strings = (value,) if isinstance(value, str) else _tuple(name, value, "strings")
     for text in strings:
         if not isinstance(text, str) or not text:
             raise InvalidParameter(f"{name} must be strings that are not empty, not {text!r}.")
@@ -315,7 +323,7 @@ def _strings(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _ids(name: str, value: int | Iterable[int] | None) -> tuple[int, ...]:
-    ids = (value,) if isinstance(value, int) else tuple(value or ())
+    ids = (value,) if isinstance(value, int) else _tuple(name, value, "token ids")
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise InvalidParameter(f"{name} must be token ids, not {number!r}.")

@@ -34,6 +34,10 @@ def index_tools(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]] | N
     """
     if tools is None:
         return None
+    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+        raise ToolSchemaInvalid(
+            f"Tools are a list of JSON schemas or functions, not {type(tools).__name__}."
+        )
     found: dict[str, Mapping[str, Any]] = {}
     for number, given in enumerate(tools):
         tool = _function_tool(given) if callable(given) else given
