@@ -104,6 +104,26 @@ def test_a_family_that_others_take_the_models_of_is_noticed(parakeet: str) -> No
     assert "it is taken for thief" in result.message
 
 
+@pytest.mark.parametrize(("takes_it", "status"), [(False, "passed"), (True, "failed")])
+def test_a_copy_under_a_models_own_name_must_lead_to_its_own_family(
+    parakeet: str, takes_it: bool, status: str
+) -> None:
+    """Another organisation has a Parakeet-1B too, which speaks another dialect."""
+    copy = "mirror/Parakeet-1B"
+    other = replace(kit_families.FAMILY, name="macaw", line="macaw", model_ids=(copy,))
+    own = kit_families.FAMILY
+    taken = replace(own, model_ids=(*own.model_ids, copy), priority=1)
+    unregister_family(own.name)
+    for family in (other, taken if takes_it else own):
+        register_family(family)
+    try:
+        (result,) = check_family(own.name, only=["foreign_names"]).results
+    finally:
+        unregister_family("macaw")
+    assert result.status == status
+    assert ("claims mirror/Parakeet-1B" in result.message) == takes_it
+
+
 @pytest.mark.parametrize("flag", FLAGS)
 def test_a_flag_that_does_not_say_what_is_so_is_noticed(flag: str) -> None:
     wrong = replace(CAN, **{flag: not getattr(CAN, flag)})

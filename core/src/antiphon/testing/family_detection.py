@@ -62,8 +62,7 @@ def check_foreign_names(subject: FamilySubject) -> None:
         if other.line != family.line
         for name in other.model_ids
     ]
-    # A copy under a model's own name that speaks another dialect is told by its id, not by its name.
-    copied = {
+    own_names = {
         name.rpartition("/")[2].lower()
         for each in families()
         if each.line == family.line
@@ -72,16 +71,18 @@ def check_foreign_names(subject: FamilySubject) -> None:
     for name, other in others:
         with problems.case(name):
             own_name = name.rpartition("/")[2]
+            # A copy under a model's own name that speaks another dialect is told by its whole id.
+            told_by = name if own_name.lower() in own_names else own_name
             matching = [p.pattern for p in patterns if p.search(own_name)]
             demand(
-                not matching or own_name.lower() in copied or _as_others(other, own_name, family),
-                f"it is {other.name}'s, and the pattern {matching[:1]} claims it",
+                not matching or _leads_elsewhere(told_by, family),
+                f"it is {other.name}'s, and the pattern {matching[:1]} claims {told_by}",
             )
     problems.settle()
 
 
-def _as_others(other: ModelFamily, name: str, family: ModelFamily) -> bool:
-    """Whether the name alone, without its organisation, still leads elsewhere."""
+def _leads_elsewhere(name: str, family: ModelFamily) -> bool:
+    """Whether a name leads to another family, or to none."""
     try:
         return detect_family(name).family != family.name
     except FamilyAmbiguous:
