@@ -28,4 +28,4 @@ def test_the_guides_code_prints_what_it_says() -> None:
         else:
             shown.append(block)
     assert said == "".join(shown)
-    assert len(shown) == 5
+    assert len(shown) == 6

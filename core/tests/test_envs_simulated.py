@@ -165,6 +165,8 @@ def test_the_user_opens_by_what_the_row_says_and_ends_when_it_has_enough() -> No
     steps = env.rollout(9, talk(lambda chat: f"re {chat[-1]['content']}"), break_when_all_done=True)
     done = steps["next", "terminated"][..., 0]
     assert done.int().argmax(1).tolist() == [0, 1, 2]
+    # A row that waits for the others keeps its side.
+    assert steps["next", "user_side"][0][-1].opening[0]["content"] == "You want goal 1"
     assert steps["next", "reward"][2, :3, 0].tolist() == [1.0, 1.0, 1.0]
     chat = steps["next", "history"][2][2].prompt.to_chats()
     assert [message["content"] for message in chat] == [

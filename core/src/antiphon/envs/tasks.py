@@ -188,9 +188,7 @@ class WordProblems(Task):
         answer = extract_answer(text, fallback=self.fallback, markers=self.markers)
         right = answer is not None and self.is_right(answer, reference)
         marked = (
-            answer is not None
-            and answer.is_complete
-            and answer.marker in ("hash", "boxed", "tag")
+            answer is not None and answer.is_complete and answer.marker in ("hash", "boxed", "tag")
         )
         reward = self.right_reward if right else self.format_reward * marked
         info = {
