@@ -51,7 +51,7 @@ _SHAREGPT_ROLES = {
 }
 _ROW_KEYS = ("messages", "conversations", "conversation", "chat", "dialog")
 _KNOWN = frozenset((*FIELDS, *_REASONING, "function_call"))
-_SIMPLE = frozenset(("role", "content"))
+_PLAIN_FIELDS = 3  # role, content and is_complete
 _TOOL_ROLES = frozenset(("tool", "function", "ipython"))
 
 
@@ -395,6 +395,9 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 def _openai_message(item: Mapping[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": item["role"]}
+    if len(item) == _PLAIN_FIELDS and item.get("is_complete") and item.get("content") is not None:
+        message["content"] = item["content"]  # what most messages are
+        return message
     for key, value in item.items():
         if value is None or key in ("role", "extra"):
             continue

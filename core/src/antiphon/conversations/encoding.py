@@ -129,14 +129,20 @@ def encode_chats(
     if continues or any(is_sampled(chat) or is_cut_off(chat) for chat in chats):
         return _one_by_one(chats, template, add_generation_prompt, continues)
     from antiphon.engine.batch import render_batch
+    from antiphon.engine.tokenization import tokenize
 
-    rows = render_batch(
-        [template.visible(chat) for chat in chats],
-        template.tokenizer,
-        chat_template=template.source,
-        add_generation_prompt=add_generation_prompt,
-        **template.variables,
-    )
+    visible = [template.visible(chat) for chat in chats]
+    if visible and template.growing(add_generation_prompt).knows(visible[0]):
+        # A batch grows together: little is to be encoded, too little for threads of its own.
+        rows = tokenize(template.render_all(chats, add_generation_prompt), template.tokenizer)
+    else:
+        rows = render_batch(
+            visible,
+            template.tokenizer,
+            chat_template=template.source,
+            add_generation_prompt=add_generation_prompt,
+            **template.variables,
+        )
     return [_row(row) for row in rows]
 
 

@@ -20,11 +20,12 @@ from antiphon.errors import AntiphonError, FamilyNotFound, PluginError, RenderEr
 from antiphon.families import ModelFamily
 
 if TYPE_CHECKING:
+    from antiphon.engine.growing import GrowingRenderer
     from antiphon.engine.rendering import Rendering
 
 Message = dict[str, Any]
 
-_OWN = ("is_complete", *SAMPLED_KEYS)
+_OWN = frozenset(("is_complete", *SAMPLED_KEYS))
 
 
 @dataclass(frozen=True)
@@ -73,24 +74,14 @@ class Template:
             warnings.warn("No chat template was given or found; ChatML is read.", stacklevel=2)
             return resolve_grammar(self.tokenizer, "chatml")
 
-    def render(
-        self, messages: Sequence[Message], add_generation_prompt: bool, continues: bool = False
-    ) -> Rendering:
-        """Render one conversation of stored or OpenAI-style messages."""
-        from antiphon.engine.rendering import render
+    def growing(self, add_generation_prompt: bool) -> GrowingRenderer:
+        """What renders conversations; made once for a batch."""
+        from antiphon.engine.growing import GrowingRenderer
 
-        # Where the ids of the cut-off answer are known, they end the row; its text is rendered whole.
-        cut = (
-            not add_generation_prompt
-            and is_cut_off(messages)
-            and messages[-1].get("token_ids") is None
-        )
-        return render(
-            self.visible(messages),
+        return GrowingRenderer(
             self.tokenizer,
             chat_template=self.source,
             add_generation_prompt=add_generation_prompt,
-            continue_final_message=continues or cut,
             **self.variables,
         )
 
@@ -128,15 +119,36 @@ class Template:
         add_generation_prompt: bool,
         continues: bool = False,
     ) -> list[Rendering]:
-        """Render a batch; an error names the conversation."""
+        """Render conversations of stored or OpenAI-style messages; an error names the conversation."""
+        from antiphon.engine.rendering import render
+
+        growing = self.growing(add_generation_prompt)
         renderings = []
         for i, messages in enumerate(conversations):
+            # Where the ids of the cut-off answer are known, they end the row; its text is rendered whole.
+            cut = (
+                not add_generation_prompt
+                and is_cut_off(messages)
+                and messages[-1].get("token_ids") is None
+            )
+            visible = self.visible(messages)
             try:
-                renderings.append(self.render(messages, add_generation_prompt, continues))
+                if continues or cut:
+                    made = render(
+                        visible,
+                        self.tokenizer,
+                        chat_template=self.source,
+                        add_generation_prompt=add_generation_prompt,
+                        continue_final_message=True,
+                        **self.variables,
+                    )
+                else:
+                    made = growing(visible)
             except RenderError as error:
                 if len(conversations) == 1:
                     raise
                 raise type(error)(f"conversation {i}: {error}") from error
+            renderings.append(made)
         return renderings
 
 
@@ -157,13 +169,13 @@ def renderable(messages: Sequence[Message], template: str | None) -> list[Messag
 
     Calls stay as they are stored where the template is not known.
     """
-    form = call_form(template) if template is not None and _has_calls(messages) else None
     result = []
     for message in messages:
-        if any(name in message for name in _OWN):
+        if not _OWN.isdisjoint(message):
             message = {key: value for key, value in message.items() if key not in _OWN}
-        if form is not None and message.get("tool_calls"):
-            calls = message["tool_calls"]
+        calls = message.get("tool_calls")
+        if calls and template is not None:
+            form = call_form(template)
             if form.arguments == "string":
                 calls = [_with_string(call) for call in calls]
             message = {**message, "tool_calls": calls}
@@ -182,10 +194,6 @@ def _with_string(call: Message) -> Message:
         **call,
         "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)},
     }
-
-
-def _has_calls(messages: Sequence[Message]) -> bool:
-    return any(message.get("tool_calls") for message in messages)
 
 
 def is_cut_off(messages: Sequence[Message]) -> bool:
@@ -208,6 +216,7 @@ def call_form(template: str) -> CallForm:
     or prints it as Python does. Some print calls only where the content is a string, some only where it is None.
     """
     from antiphon.engine.rendering import render
+    from antiphon.plugins.events import unobserved
 
     def shown(content: str | None, arguments: Any) -> str:
         call = {
@@ -220,7 +229,8 @@ def call_form(template: str) -> CallForm:
             {"role": "assistant", "content": content, "tool_calls": [call]},
         ]
         try:
-            return render(conversation, chat_template=template, bos_token="", eos_token="").text
+            with unobserved():  # it is nobody's conversation
+                return render(conversation, chat_template=template, bos_token="", eos_token="").text
         except AntiphonError:
             return ""
 
@@ -370,6 +380,7 @@ def _check_template(name: str, template: str) -> None:
         PluginError: the template drops what the user or the assistant says, or refuses the conversation.
     """
     from antiphon.engine.rendering import render
+    from antiphon.plugins.events import unobserved
 
     if not isinstance(template, str):
         raise PluginError(
@@ -381,8 +392,9 @@ def _check_template(name: str, template: str) -> None:
     ]
     variables: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
     try:
-        rendering = render(probe, chat_template=template, **variables)
-        render(probe[:1], chat_template=template, add_generation_prompt=True, **variables)
+        with unobserved():
+            rendering = render(probe, chat_template=template, **variables)
+            render(probe[:1], chat_template=template, add_generation_prompt=True, **variables)
     except RenderError as error:
         if type(error).__name__ == "TemplateInvalid":
             raise

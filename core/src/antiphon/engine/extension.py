@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from antiphon.engine.growing import longer
 from antiphon.engine.pieces import Pieces
 from antiphon.engine.provenance import trace
 from antiphon.engine.rendering import Rendering, render_source
 from antiphon.engine.sampled import Sampled, attach, check_tokenizer, split_sampled
-from antiphon.engine.source import Source, prepare, trace_messages
+from antiphon.engine.source import Source, prepare
 from antiphon.engine.tokenization import (
     Break,
     TokenizedRendering,
@@ -94,16 +95,7 @@ def extend(
             f"{', '.join(sorted(render_options))}: a conversation keeps the template and variables that it began with."
         )
     tokenizer = previous.rendering.tokenizer if tokenizer is None else tokenizer
-    old = previous.rendering.source
-    traced = trace_messages(plain, count)
-    source = Source(
-        [*old.messages, *traced],
-        old.variables,
-        old.template,
-        old.name,
-        old.size + sum(len(v) for m in traced for v in m.values() if isinstance(v, str)),
-        old.end_tokens,
-    )
+    source = longer(previous.rendering.source, plain)
     rendering = render_source(source, tokenizer, add_generation_prompt)
     rendering_made(rendering)
     result = _append(previous, rendering, fresh, on_break) or compose(

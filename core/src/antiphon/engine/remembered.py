@@ -8,7 +8,7 @@ never remembered.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
@@ -49,6 +49,28 @@ def rendering_key(messages: Any, variables: tuple[Hashable, ...] | None) -> Hash
     """Return what a rendering depends on, or None where it can't be told."""
     own = None if variables is None else _frozen(messages)
     return None if own is None else (variables, own)
+
+
+def growing_keys(
+    messages: Sequence[Any], variables: tuple[Hashable, ...] | None, steps: Iterable[int]
+) -> list[Hashable]:
+    """Return the key of a conversation, and those it had when it was so many messages shorter; none if one has none."""
+    if variables is None:
+        return []
+    flat: list[Hashable] = []
+    ends = [0]
+    try:
+        for message in messages:
+            _freeze(message, flat)
+            ends.append(len(flat))
+    except (_NotPlainError, RecursionError):
+        return []
+    count = len(messages)
+    return [
+        (variables, (list, left, *flat[: ends[left]]))
+        for left in (count, *(count - step for step in steps))
+        if left > 0
+    ]
 
 
 def recall(key: Hashable | None) -> Kept | None:
