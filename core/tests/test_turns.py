@@ -231,7 +231,7 @@ def test_a_turn_that_can_t_be_found_is_refused_with_the_reason() -> None:
     ]
     item = antiphon.render(messages, chat_template=template).tokenize(tokenizer("qwen3"))
     assert item.rendering.unlocated
-    with pytest.raises(MaskUnavailable, match="message 1"):
+    with pytest.raises(MaskUnavailable, match="message [13]"):
         item.assistant_mask  # noqa: B018
     assert tokenizer("qwen3").decode(item.input_ids) == item.rendering.text
 
@@ -259,3 +259,158 @@ def test_places_are_remembered_only_where_they_hold() -> None:
             ).text
             if rendering.text.startswith(prompt):
                 assert turn.start == len(prompt)
+
+
+def turns_of(template: str, messages: list[dict[str, Any]], **options: Any) -> list[str]:
+    """Return the text of each turn that was found for certain."""
+    rendering = antiphon.render(messages, chat_template=template, **options)
+    return [
+        rendering.text[turn.start : turn.end]
+        for turn in rendering.turns
+        if turn.message not in rendering.unlocated
+    ]
+
+
+QUESTION = {"role": "user", "content": "Time?"}
+ANSWER = {"role": "assistant", "content": "Late."}
+
+
+def test_a_turn_never_holds_the_words_of_others() -> None:
+    """Templates that turn the conversation around, or sort it by roles, have no turns to train on."""
+    backwards = (
+        "{% for m in messages | reverse %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    by_roles = (
+        "{% for role, said in messages | groupby('role') %}<{{ role }}>{% for m in said %}{{ m.content }}|{% endfor %}"
+        "</{{ role }}>{% endfor %}"
+    )
+    conversation = [QUESTION, ANSWER, {"role": "user", "content": "And now?"}, dict(ANSWER)]
+    for template in (backwards, by_roles):
+        for messages in (conversation, conversation[:2]):
+            rendering = antiphon.render(messages, chat_template=template)
+            for turn in rendering.turns:
+                if turn.message in rendering.unlocated:
+                    continue
+                assert not [
+                    span
+                    for span in rendering.spans
+                    if span.message != turn.message
+                    and span.start < turn.end
+                    and span.end > turn.start
+                ]
+            item = rendering.tokenize(tokenizer("qwen3"))
+            with pytest.raises(MaskUnavailable, match="message [13]"):
+                item.assistant_mask  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ '\n\n' if not loop.first }}### {{ m.role }}:\n{{ m.content }}"
+        "{{ eos_token if m.role == 'assistant' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '\n\n' }}### assistant:\n{% endif %}",
+        "{% for m in messages %}{{ '<|sep|>' if not loop.first }}{{ m.role }}: {{ m.content }}"
+        "{{ eos_token if m.role == 'assistant' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|sep|>assistant: {% endif %}",
+        "{% if messages[0].role != 'system' %}[SYS]Be kind.[/SYS]{% endif %}{% for m in messages %}"
+        "{% if m.role == 'user' %}[INST]{{ m.content }}[/INST]{% else %}{{ m.content }}{{ eos_token }}{% endif %}"
+        "{% endfor %}",
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST] {% else %}"
+        "{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}",
+        "{% for m in messages %}<|{{ m.role }}|><msg>{{ m.content }}{{ eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+    ],
+)
+def test_an_answer_that_comes_first_begins_as_answers_to_questions_do(template: str) -> None:
+    messages = [ANSWER, QUESTION, dict(ANSWER)]
+    first, second = turns_of(template, messages, eos_token="<|end|>")
+    assert first == second
+    assert first.endswith("Late.<|end|>")
+
+
+def test_what_opens_the_prompt_is_not_the_end_of_the_answer_before() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ '<think></think>' if m.role == 'assistant' }}{{ m.content }}"
+        "{% endfor %}{% if add_generation_prompt %}<|assistant|><think>{% endif %}"
+    )
+    for prompt in (False, True):
+        shown = turns_of(template, [QUESTION, ANSWER], add_generation_prompt=prompt)
+        assert shown == ["</think>Late."]
+
+
+def test_the_end_is_found_whatever_variables_print_in_front() -> None:
+    template = (
+        "{% if identity %}<|start|>system<|text|>{{ identity }}<|end|>{% endif %}"
+        "{% if tools %}{{ tools | tojson }}{% endif %}"
+        "{% for m in messages %}<|start|>{{ m.role }}<|text|>{{ m.content }}"
+        "{{ '<|return|>' if loop.last and not add_generation_prompt else '<|end|>' }}{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    )
+    tool = {"type": "function", "function": {"name": "now", "parameters": {}}}
+    for options in ({}, {"identity": "You are kind."}, {"tools": [tool]}):
+        shown = turns_of(template, [QUESTION, ANSWER], add_generation_prompt=True, **options)
+        assert shown == ["<|text|>Late.<|end|>"]
+
+
+CALLS = (
+    "{% for m in messages %}{% if m.role == 'tool' %}answer:{{ m.content }}<tool_answer|>{% else %}"
+    "{% if m.role == 'user' or not (loop.previtem and loop.previtem.role == 'tool') %}<|turn>{{ m.role }}\n{% endif %}"
+    "{% for c in m.tool_calls or [] %}<|tool_call>{{ c.function.name }}{}<tool_call|>{% endfor %}{{ m.content }}"
+    "{% if m.tool_calls and not (loop.last and add_generation_prompt) %}<|tool_answer>{% elif not m.tool_calls %}"
+    "<turn|>\n{% endif %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt and messages[-1].role != 'tool' %}<|turn>assistant\n{% endif %}"
+    "{% if add_generation_prompt and thinking %}<|channel>thought\n{% endif %}"
+)
+CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"type": "function", "function": {"name": "now", "arguments": {}}}],
+}
+
+
+def test_the_end_of_a_block_inside_a_turn_is_not_its_end_token() -> None:
+    shown = turns_of(CALLS, [QUESTION, CALL])
+    assert shown == ["<|tool_call>now{}<tool_call|><|tool_answer>"]
+    shown = turns_of(CALLS, [QUESTION, CALL, {"role": "tool", "content": "12"}, ANSWER])
+    assert shown == ["<|tool_call>now{}<tool_call|><|tool_answer>", "Late.<turn|>"]
+
+
+def test_an_answer_whose_prompt_opens_more_than_it_shows_begins_with_its_text() -> None:
+    messages = [QUESTION, CALL, {"role": "tool", "content": "12"}, ANSWER]
+    assert turns_of(CALLS, messages, thinking=True)[-1] == "Late.<turn|>"
+    spaced = (
+        "{% for m in messages %}{{ m.content }}</s>{% endfor %}{{ ' ' if add_generation_prompt }}"
+    )
+    assert turns_of(spaced, [QUESTION, ANSWER], eos_token="</s>") == ["Late.</s>"]
+
+
+def test_a_header_that_stands_with_other_white_space_is_prompt() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %} <user> {{ m.content }} "
+        "{% if loop.last %}<bot> {% endif %}{% else %}  <bot>  {{ m.content }} <eos>  {% endif %}{% endfor %}"
+    )
+    shown = turns_of(template, [QUESTION, ANSWER, QUESTION, dict(ANSWER, content="")])
+    assert [turn.strip() for turn in shown] == ["Late. <eos>", "<eos>"]
+
+
+def test_messages_that_the_template_leaves_out_have_no_turn_and_hinder_no_mask() -> None:
+    last_round = (
+        "{{ (messages | selectattr('role', 'equalto', 'user') | list)[-1].content }}\nA: "
+        "{% if messages[-1].role == 'assistant' %}{{ messages[-1].content }}<|end|>{% endif %}"
+    )
+    last_message = "{{ messages[-1].content }}<|end|>"
+    messages = [QUESTION, {**ANSWER, "content": "Early."}, {**QUESTION, "content": "And?"}, ANSWER]
+    for template in (last_round, last_message):
+        rendering = antiphon.render(messages, chat_template=template)
+        assert [turn.message for turn in rendering.turns] == [3]
+        assert 1 not in rendering.unlocated
+    assert turns_of(last_round, messages) == ["Late.<|end|>"]
+
+
+def test_a_prompt_that_repeats_the_question_is_no_part_of_the_answer() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}Again: {{ messages[-1].content }}<|assistant|>{% endif %}"
+    )
+    assert turns_of(template, [QUESTION, ANSWER]) == ["Late.<|end|>"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 #: A control token as it looks.
 MARKER = re.compile(r"<[^<>\s]{1,48}>|\[/?[A-Z_]{2,}\]")
 
 
-def closes_block(marker: str) -> bool:
-    """Whether a marker looks like the end of a block inside a turn: ``</tool_call>``, ``<|tool_call_end|>``."""
+def closes_block(marker: str, turn: str = "") -> bool:
+    """Whether a marker closes a block inside a turn: by its looks, or because ``turn`` holds what opens the block.
+
+    By its looks: ``</tool_call>``, ``<|tool_call_end|>``. By what opens it: ``<tool_call|>`` behind ``<|tool_call>``.
+    """
     if marker == "</s>":
         return False
     name = marker.lower()
@@ -17,6 +21,7 @@ def closes_block(marker: str) -> bool:
         name.startswith("</")
         or ("call" in name and "end" in name)
         or name.endswith(("_end|>", "▁end｜>"))
+        or (name.endswith("|>") and name[1] != "|" and f"<|{marker[1:-2]}>" in turn)
     )
 
 
@@ -53,6 +58,65 @@ def _closed_blocks(header: str) -> list[tuple[int, int]]:
 def without_openers(header: str) -> list[str]:
     """Return a generation prompt with a closed block cut down to its end, for each such block."""
     return [header[:start] + header[close:] for start, close in _closed_blocks(header)]
+
+
+def find_header(gap: str, header: str, before_text: bool) -> int | None:
+    """Return where in a gap between two messages a generation prompt ends of which only a part stands there.
+
+    Args:
+        gap: The text between the messages.
+        header: The generation prompt.
+        before_text: Whether the message that the prompt is for begins where the gap ends.
+    """
+    # With thinking off the prompt may end with a block of which the history shows the end alone.
+    for short in without_openers(header):
+        found = gap.rfind(short)
+        if found >= 0:
+            return found + len(short)
+    spaced = list(re.finditer(_spaced(header), gap)) if header.strip() else []
+    if spaced:
+        return _behind_space(gap, spaced[-1].end(), header)
+    # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
+    cuts = boundaries(header)
+    for number in reversed(range(len(cuts))):
+        found = gap.rfind(header[: cuts[number]]) if header[: cuts[number]].strip() else -1
+        if found >= 0:
+            end = found + cuts[number]
+            rest = gap[end:]
+            closed = before_text and rest.strip() and header.endswith(rest)
+            if closed:
+                return len(gap)
+            return _later_parts(gap, end, header, cuts[number:]) if before_text else end
+    return None
+
+
+def _later_parts(gap: str, end: int, header: str, cuts: list[int]) -> int:
+    """Return ``end``, moved behind those parts of the header that stand further on, with other text between."""
+    together = False
+    for first, last in itertools.pairwise(cuts):
+        part = header[first:last]
+        found = gap.find(part, end)
+        if (found == end and together) or (found >= 0 and MARKER.search(part)):
+            end, together = found + len(part), True
+        elif part.strip():
+            together = False
+    return end
+
+
+def skip_header(gap: str, prompt: str) -> int | None:
+    """Return where the prompt ends that ``gap`` begins with but for white space."""
+    match = re.match(rf"\s*{_spaced(prompt)}", gap) if prompt.strip() else None
+    return None if match is None else _behind_space(gap, match.end(), prompt)
+
+
+def _spaced(header: str) -> str:
+    """Return a pattern for a header with other white space between its words."""
+    return r"\s*".join(map(re.escape, header.split()))
+
+
+def _behind_space(gap: str, end: int, header: str) -> int:
+    """Return ``end``, moved behind the white space with which the header ends."""
+    return end + common_length(header[len(header.rstrip()) :], gap[end:])
 
 
 def boundaries(header: str) -> list[int]:

@@ -13,13 +13,21 @@ own strings the texts contain), those nearby in order. Places are kept as distan
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
-from antiphon.engine.markers import MARKER, boundaries, closes_block, common_length, without_openers
-from antiphon.engine.provenance import SpanTuple, traced_whole
+from antiphon.engine.extents import Extent, extents, last_of, own_spans, torn_turns
+from antiphon.engine.markers import (
+    MARKER,
+    boundaries,
+    closes_block,
+    common_length,
+    find_header,
+    skip_header,
+)
+from antiphon.engine.provenance import MIXED, REASONING_FIELDS, SpanTuple, traced_whole
 from antiphon.engine.shapes import shape_of
 from antiphon.errors import RenderError
 
@@ -27,11 +35,7 @@ if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering
     from antiphon.engine.source import Source
 
-# Fields that templates print in headers: the model does not write them.
-HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})
-
-# Fields of a call that templates print again with the call's result; only the first time they are the turn's.
-QUOTED_FIELDS = frozenset({"name", "id"})
+_WORDS = ("content", "tool_calls", *REASONING_FIELDS)
 
 _PLACES_KEPT = 16384
 _NEAR = 4  # messages before a turn whose order counts for its place
@@ -60,20 +64,11 @@ class _Place:
     absent: bool = False
     prompt: str | None = None  # what the prompt alone prints behind the text before
     prompted: bool = False  # whether the text goes on with just that
+    certain: bool = False  # whether the text starts with what the template prints of the messages before and the prompt
 
     def fits(self, text: str, before: int) -> bool:
         """Whether the place holds for this text too: the prompt's words may be the message's own."""
         return self.prompt is None or text.startswith(self.prompt, before) == self.prompted
-
-
-class _Extent(NamedTuple):
-    """Where the text of a message stands: the end of the text before it, its first and last character, the next."""
-
-    before: int
-    first: int
-    last: int
-    after: int
-    shown: bool
 
 
 def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
@@ -87,7 +82,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     ]
     if not assistants:
         return turns, unlocated
-    extents = _extents(rendering.origins, len(messages), len(text))
+    places = extents(rendering.spans, len(messages), len(text))
     finder = _Finder(source)
     context = context_key(source)
     shapes = [hash(shape) for shape in shape_of(messages[: assistants[-1] + 1], source.template)]
@@ -96,7 +91,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     for index in assistants:
         seen.update(shapes[shaped : index + 1])
         shaped = index + 1
-        extent = extents[index]
+        extent = places[index]
         is_last = index == len(messages) - 1
         if rendering.continued and is_last:
             place = finder.start_only(text, index, extent)
@@ -121,72 +116,37 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             _places.put(key, place)
         else:
             place = place_or_none
-        if place.absent:
+        if place.absent or (not extent.shown and _left_out(rendering, index, place)):
             continue
         if place.reason:
             unlocated[index] = place.reason
         else:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
-    for message in _scattered(rendering, turns):
-        unlocated[message] = (
-            "the template prints its text in several places, with other messages between"
-        )
+    unlocated.update(torn_turns(rendering.spans, turns))
     return turns, unlocated
 
 
-def _scattered(rendering: Rendering, turns: list[Turn]) -> set[int]:
-    """Return the messages whose text stands behind their turn too."""
-    ends = {turn.message: turn.end for turn in turns}
-    return {
-        message
-        for _, end, (message, path) in rendering.origins
-        if end > ends.get(message, end)
-        and path
-        and path[0] not in HEADER_FIELDS
-        and path[-1] not in QUOTED_FIELDS
-    }
+def _left_out(rendering: Rendering, index: int, place: _Place) -> bool:
+    """Whether the template leaves a message out altogether: its words are nowhere, and no place is a turn of it."""
+    message = rendering.messages[index]
+    words = [text.strip() for key in _WORDS for text in _texts(message.get(key)) if text.strip()]
+    lost = any(span.field == MIXED[1] for span in rendering.input_spans)
+    return (
+        bool(words)
+        and bool(place.reason or not (place.closed or place.certain))
+        and not lost
+        and not any(word in rendering.text for word in words)
+    )
 
 
-def _extents(spans: Sequence[SpanTuple], count: int, length: int) -> list[_Extent]:
-    """Return the extent of each message; headers' fields do not count as text of a message."""
-    first = [-1] * count
-    last = [-1] * count
-    reached = -1
-    quoted: set[Any] = set()
-    for start, end, origin in spans:
-        message, path = origin
-        if message < 0:
-            continue
-        if path:
-            if path[0] in HEADER_FIELDS:
-                continue
-            if path[-1] in QUOTED_FIELDS:
-                if origin in quoted:
-                    continue
-                quoted.add(origin)
-        if first[message] < 0:
-            first[message] = start
-        elif message < reached and first[reached] > first[message]:
-            continue  # printed once more inside a later message
-        last[message] = end
-        reached = max(reached, message) if first[reached] < start else message
-    result = []
-    before = 0
-    position = 0
-    size = len(spans)
-    for index in range(count):
-        shown = first[index] >= 0
-        # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
-        end_of_text = last[index] if shown else before
-        while position < size and (
-            spans[position][2][0] <= index or spans[position][0] < end_of_text
-        ):
-            position += 1
-        after = spans[position][0] if position < size else length
-        result.append(_Extent(before, first[index] if shown else after, end_of_text, after, shown))
-        before = max(before, end_of_text)
-    return result
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a field: of a string, of parts, or the names of calls."""
+    if isinstance(value, dict):
+        return _texts(value.get("text", value.get("name", value.get("function"))))
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
 
 
 class _Finder:
@@ -206,7 +166,7 @@ class _Finder:
                 self._prefixes[key] = None
         return self._prefixes[key]
 
-    def place(self, text: str, index: int, extent: _Extent) -> _Place:
+    def place(self, text: str, index: int, extent: Extent) -> _Place:
         """Find the turn of message ``index``."""
         without, own = self.prefix(index, False), self.prefix(index + 1, False)
         prompt = self._prompt(index)
@@ -221,24 +181,32 @@ class _Finder:
         anchor = max(extent.last if extent.shown else start, start)
         end, closed = self._end(text, index, start, anchor, extent.after)
         base = extent.last if extent.shown else extent.before
-        return _Place(start - extent.before, end - base, closed, prompt=prompt, prompted=prompted)
+        whole = self.prefix(index, True)
+        certain = whole is not None and text.startswith(whole[0])
+        return _Place(
+            start - extent.before,
+            end - base,
+            closed,
+            prompt=prompt,
+            prompted=prompted,
+            certain=certain,
+        )
 
     def _prompt(self, index: int) -> str | None:
         """Return what the prompt for message ``index`` prints behind the text of the messages before it."""
         prompt = self.prefix(index, True)
         if prompt is None:
             return None
-        own = _extents(prompt[1], index, len(prompt[0]))
-        return prompt[0][max((e.last for e in own if e.shown), default=0) :]
+        return prompt[0][last_of(prompt, index) :]
 
-    def start_only(self, text: str, index: int, extent: _Extent) -> _Place:
+    def start_only(self, text: str, index: int, extent: Extent) -> _Place:
         """Find where the turn of message ``index`` starts."""
         start = self._start(text, index, extent, self._prompt(index))
         if isinstance(start, str):
             return _Place(0, 0, False, start)
         return _Place(start - extent.before, 0, False)
 
-    def _start(self, text: str, index: int, extent: _Extent, prompt: str | None) -> int | str:
+    def _start(self, text: str, index: int, extent: Extent, prompt: str | None) -> int | str:
         whole = self.prefix(index, True)
         if whole is not None and text.startswith(whole[0]) and whole[0]:
             return len(whole[0])
@@ -248,31 +216,45 @@ class _Finder:
         if extent.shown and gap in ("", "" if index else self.source.variables.get("bos_token")):
             return extent.first  # nothing stands between that could be a header
         header = self._generation_prompt(index)
-        if header is None:
-            return "the template gives no generation prompt to look for"
-        found = gap.rfind(header) if header else -1
-        if found >= 0:
-            return extent.before + found + len(header)
-        if not header and extent.shown and prompt is not None:
-            return extent.before + common_length(prompt, gap)
-        # With thinking off the prompt may end with a block of which the history shows the end alone.
-        for short in without_openers(header):
-            found = gap.rfind(short)
-            if found >= 0:
-                return extent.before + found + len(short)
-        # The prompt may open more than the turn shows (a reasoning block): the longest part of it that stands here.
-        for cut in reversed(boundaries(header)):
-            found = gap.rfind(header[:cut]) if header[:cut].strip() else -1
-            if found >= 0:
-                rest = gap[found + cut :]
-                closed = extent.shown and rest.strip() and header.endswith(rest)
-                return extent.first if closed else extent.before + found + cut
+        found = gap.rfind(header) + len(header) if header and header in gap else None
+        if found is None and prompt:
+            found = skip_header(gap, prompt)
+        if found is None and header == "" and extent.shown and prompt is not None:
+            found = common_length(prompt, gap)
+        if found is None:
+            known = header or (prompt if extent.shown else None)
+            found = find_header(gap, known or "", extent.shown)
+        if found is None and extent.shown:
+            found = self._like_an_answer(index, gap, prompt)
+        if found is not None:
+            return extent.before + found
         headless = self._headless(text, index)
-        return (
-            headless
-            if headless is not None
-            else f"the generation prompt {header!r} does not stand before its text"
-        )
+        if headless is not None:
+            return headless
+        if not header:
+            return "the template gives no generation prompt to look for"
+        return f"the generation prompt {header!r} does not stand before its text"
+
+    def _like_an_answer(self, index: int, gap: str, prompt: str | None) -> int | None:
+        """Return where in ``gap`` the turn starts of a message before which no generation prompt stands.
+
+        What the prompt opens beyond the gap (a reasoning block that the history does not show) is no part of the turn.
+        A conversation's first message begins as the same message does behind a question.
+        """
+        if prompt and gap.strip() and prompt.startswith(gap):
+            return len(gap)
+        if index:
+            return None
+        question = {"role": "user", "content": "x"}
+        try:
+            asked, _ = self.source.pieces([question], True)
+            answered, spans = self.source.pieces([question, self.source.messages[0]], False)
+        except RenderError:
+            return None
+        extent = extents(own_spans(spans), 1, len(answered))[0]
+        lead = answered[len(asked) : extent.first]
+        stands = extent.shown and answered.startswith(asked) and gap.endswith(lead)
+        return len(gap) - len(lead) if stands else None
 
     def _headless(self, text: str, index: int) -> int | None:
         """Return where a message without content starts that the template prints without a header (Falcon 3's calls).
@@ -303,7 +285,8 @@ class _Finder:
         for count in (index, *users, index + 1, len(messages)):
             with_, without = self.prefix(count, True), self.prefix(count, False)
             if count and with_ is not None and without is not None:
-                added = with_[0][common_length(without[0], with_[0]) :]
+                common = common_length(without[0], with_[0])
+                added = with_[0][max(common, last_of(with_, count)) :]
                 if added or count == index:
                     return added
         return None
@@ -311,23 +294,23 @@ class _Finder:
     def _end(self, text: str, index: int, start: int, anchor: int, after: int) -> tuple[int, bool]:
         """Return where the turn ends, and whether an end token closes it; ``anchor`` is its last character."""
         own = self.prefix(index + 1, False)
-        tail = None if own is None else self._tail(text, index, own, anchor, empty=anchor == start)
+        tail = None if own is None else self._tail(text, index, own, start, anchor)
         if (
             tail is None
         ):  # the template refuses the conversation up to here: only its usual end can be looked for
-            usual = _usual_end(self.source.template, self.source)
+            usual = _usual_end(self.source)
             found = text.find(usual, anchor, after) if usual else -1
             return (found + len(usual), True) if found >= 0 else (anchor, False)
         rest = text[anchor:after]
         size = len(tail) if rest.startswith(tail) else common_length(tail, rest)
         end = anchor + len(tail[:size].rstrip())
         end = self._cut_at_special(text, anchor, end)
-        if end > anchor and self._closes(text[anchor:end]):
+        if end > anchor and self._closes(text[start:end], end - anchor):
             return end, True
         if size < len(
             tail.rstrip()
         ):  # the text goes on otherwise than when the message was the last one
-            usual = _usual_end(self.source.template, self.source)
+            usual = _usual_end(self.source)
             found = text.find(usual, anchor, after) if usual else -1
             if found >= 0 and not text[anchor:found].strip():
                 return found + len(usual), True
@@ -337,22 +320,31 @@ class _Finder:
     def _separator(self, text: str, index: int, end: int) -> str:
         """Return the end token of templates that print it only where something follows, as Qwen1.5's.
 
-        It stands behind the turn in the text and before a generation prompt alike, and behind the first text of the
-        conversation too: what opens a header does not stand behind each kind of message.
+        It stands behind the turn in the text, before a generation prompt and before a question alike, and behind the
+        first text of the conversation too: what opens a header does not stand behind each kind of message.
         """
         marker = MARKER.match(text, end)
         prompted, prompt = self.prefix(index + 1, True), self.prefix(index, True)
-        if marker is None or prompted is None or prompt is None or not prompt[1]:
+        own = own_spans(prompt[1]) if prompt is not None else []
+        if marker is None or prompted is None or prompt is None or not own:
             return ""
-        token, first_text, last_text = marker.group(), prompt[1][0][1], prompt[1][-1][1]
+        token, first_text, last_text = marker.group(), own[0][1], own[-1][1]
         stands = prompted[0].startswith(text[: marker.end()]) and prompt[0].startswith(
             token, first_text
         )
         opening = MARKER.findall(prompt[0], last_text)[-1:]
-        return token if stands and opening != [token] else ""
+        role = prompted[0][marker.end() : marker.end() + 1].isalpha()
+        if not stands or opening == [token] or (role and token not in self.source.end_tokens):
+            return ""
+        question = {"role": "user", "content": "x"}
+        try:
+            asked, _ = self.source.pieces([*self.source.messages[: index + 1], question], False)
+        except RenderError:
+            return token
+        return token if asked.startswith(text[: marker.end()]) else ""
 
     def _tail(
-        self, text: str, index: int, own: tuple[str, list[SpanTuple]], anchor: int, *, empty: bool
+        self, text: str, index: int, own: tuple[str, list[SpanTuple]], start: int, anchor: int
     ) -> str | None:
         """What the template prints behind the last character of message ``index`` for good.
 
@@ -360,8 +352,8 @@ class _Finder:
         print is the turn's, unless that is nothing.
         """
         prefix, spans = own
-        extent = _extents(spans, index + 1, len(prefix))[index]
-        if extent.shown and not empty:
+        extent = extents(own_spans(spans), index + 1, len(prefix))[index]
+        if extent.shown and anchor > start:
             place = extent.last
         elif prefix.startswith(text[:anchor]):
             place = anchor
@@ -369,13 +361,19 @@ class _Finder:
             return None
         prompted = self.prefix(index + 1, True)
         if prompted is not None:
-            common = common_length(prefix, prompted[0])
-            if prefix[place:common].strip():
-                tail = prefix[place:common]
-                return self._without_prompt(tail) if prompted[0] == prefix else tail
+            tail = prefix[place : common_length(prefix, prompted[0])]
+            if prompted[0] == prefix and tail.strip():
+                return self._without_prompt(text[start:anchor], tail)
+            turn, whole = text[start:anchor], prefix[place:]
+            if self._ends(turn, tail) or (tail.strip() and not self._ends(turn, whole)):
+                return tail
         return prefix[place:]
 
-    def _without_prompt(self, tail: str) -> str:
+    def _ends(self, turn: str, tail: str) -> bool:
+        tail = tail.rstrip()
+        return bool(tail) and self._closes(turn + tail, len(tail))
+
+    def _without_prompt(self, turn: str, tail: str) -> str:
         """Leave out the generation prompt that some templates print whether it is asked for or not.
 
         It is what such a template prints of no messages at all, or else what follows the first control token.
@@ -389,7 +387,11 @@ class _Finder:
                 size += 1
             cuts = [cut for cut in (0, *boundaries(tail)) if cut >= len(tail) - size]
             return tail[: cuts[0]] if tail[len(tail) - size :].strip() else tail
-        markers = [marker for marker in MARKER.finditer(tail) if not closes_block(marker.group())]
+        markers = [
+            marker
+            for marker in MARKER.finditer(tail)
+            if not closes_block(marker.group(), turn + tail)
+        ]
         return tail[: markers[0].end()] if len(markers) > 1 else tail
 
     def _cut_at_special(self, text: str, anchor: int, end: int) -> int:
@@ -401,19 +403,21 @@ class _Finder:
         ]
         return max(ends, default=end)
 
-    def _closes(self, tail: str) -> bool:
+    def _closes(self, turn: str, size: int) -> bool:
+        """Whether the last ``size`` characters of a turn end with what closes it, and not a block inside it."""
+        tail = turn[len(turn) - size :]
         if any(tail.endswith(token) for token in self.source.end_tokens):
             return True
-        usual = _usual_end(self.source.template, self.source)
+        usual = _usual_end(self.source)
         if usual and tail.endswith(usual):
             return True
         markers = MARKER.findall(tail)
-        return bool(markers) and tail.endswith(markers[-1]) and not closes_block(markers[-1])
+        return bool(markers) and tail.endswith(markers[-1]) and not closes_block(markers[-1], turn)
 
 
-def _usual_end(template: str, source: Source) -> str:
+def _usual_end(source: Source) -> str:
     """Return what the template closes a plain answer with, or nothing."""
-    key = ("usual end", template, source.end_tokens)
+    key = ("usual end", context_key(source))
     kept = _places.get(key)
     if kept is None:
         end = ""
