@@ -550,3 +550,10 @@ def test_states_are_kept_for_the_samples_of_a_prompt_and_for_the_turns_of_each(
     assert computed[0] <= 4 * 4  # what is new of each, not 4 * 66
     fresh = TransformersBackend(model, reuse_bytes=0).generate(TokenBatch(turns), once)
     assert again.ids == fresh.ids
+
+
+def test_what_is_no_model_is_refused_by_its_kind(models_by_name, tokenizer):
+    with pytest.raises(InvalidParameter, match="not tuple; pass a tokenizer as tokenizer="):
+        TransformersBackend((models_by_name("llama"), tokenizer))
+    with pytest.raises(InvalidParameter, match="not NoneType"):
+        TransformersBackend(None)

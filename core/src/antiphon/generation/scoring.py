@@ -72,6 +72,7 @@ def _chunk(
     if temperature != 1.0:
         logits = logits / temperature
     total = logits.logsumexp(-1)
+    targets = targets.to(logits.device)  # the head of a model on several devices has its own
     chosen = logits.gather(-1, targets[:, None])[:, 0] - total
     if not entropy:
         return chosen, total

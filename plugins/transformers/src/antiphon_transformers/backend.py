@@ -81,6 +81,7 @@ class TransformersBackend:
         self._lock = threading.RLock()
         self._version: int | str = 0
         self._mark: Any = None
+        self._precision: torch.dtype | None = None
         self._closed = False
 
     @property
@@ -160,7 +161,11 @@ class TransformersBackend:
 
             # The group numbers only carry each row's place here.
             placed = TokenBatch(batch.rows, groups=list(range(len(batch))))
-            rows = self._halving(placed, run, "scoring") if batch.rows else []
+            rows = (
+                self.forward.exchanging(lambda: self._halving(placed, run, "scoring"))
+                if batch.rows
+                else []
+            )
             return Scores(
                 [row[0] for row in rows],
                 [row[1] for row in rows] if entropy else None,
@@ -196,7 +201,7 @@ class TransformersBackend:
                 then.
         """
         given = dict(weights)
-        own = self.model.state_dict()
+        own = self.forward.model.state_dict()
         for name, value in given.items():
             if name not in own:
                 raise BackendError(
@@ -237,7 +242,9 @@ class TransformersBackend:
         stops = Stops(params, self.end_ids, self._decode)
         extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
         if extra or params.num_beams > 1 or not self.forward.incremental:
-            answers = library_generate(self.model, batch.rows, seeds, limits, params, stops, extra)
+            answers = library_generate(
+                self.forward.model, batch.rows, seeds, limits, params, stops, extra
+            )
             self._rescore(prompts, answers, params)
         else:
             answers = Decoding(
@@ -299,6 +306,10 @@ class TransformersBackend:
 
     def _look_at_weights(self) -> None:
         """Notice weights that were changed since the last call, by whomever."""
+        precision = _precision(self.forward.device.type)
+        if precision != self._precision:  # what was kept is of another dtype
+            self.reuse.clear()
+            self._precision = precision
         mark = _weights_mark(self.model)
         if self._mark is not None and not _same(mark, self._mark):
             self.reuse.clear()
@@ -306,7 +317,7 @@ class TransformersBackend:
         self._mark = mark
 
     def _find_end_ids(self) -> frozenset[int]:
-        config = getattr(self.model, "generation_config", None)
+        config = getattr(self.forward.model, "generation_config", None)
         return find_end_ids(self.tokenizer, getattr(config, "eos_token_id", None))
 
     def _decode(self, ids: list[int]) -> str:
@@ -348,11 +359,21 @@ def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:
     picked: dict[torch.device, list[torch.Tensor]] = {}
     with torch.no_grad():
         for p in parameters:
+            if p.is_meta:  # offloaded: its values are elsewhere
+                continue
             few = p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float()
             picked.setdefault(p.device, []).append(few)
         # One copy per device: each is a wait for the device.
         values = [torch.cat(parts).cpu() for parts in picked.values()]
-    return tuple(p._version for p in parameters), torch.cat(values)
+    versions = tuple(0 if p.is_inference() else p._version for p in parameters)
+    return versions, torch.cat(values) if values else torch.zeros(0)
+
+
+def _precision(kind: str) -> torch.dtype | None:
+    """Return the dtype of autocast on a kind of device, or None where it is off."""
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
 
 
 def _same(

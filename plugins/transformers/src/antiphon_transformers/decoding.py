@@ -20,7 +20,7 @@ from antiphon.generation.scoring import pad_rows
 from antiphon.generation.stopping import Stops
 
 from antiphon_transformers.choosing import Randomness, choose
-from antiphon_transformers.forward import Forward
+from antiphon_transformers.forward import Forward, select_rows
 from antiphon_transformers.reuse import Reuse
 
 
@@ -117,7 +117,7 @@ class Decoding:
         )
         rows = torch.as_tensor(index, device=self._device)
         if len(distinct) != len(index):
-            self._cache.batch_select_indices(rows)
+            select_rows(self._cache, rows)
         self._begins = [begins[i] for i in index]
         self._columns = ids.shape[1]
         self._lengths = lengths[rows]
@@ -186,7 +186,7 @@ class Decoding:
         self._save(done)
         kept = [place for place, row in enumerate(self._live) if not self._done[row]]
         rows = self._kept_rows = torch.as_tensor(kept, device=self._device)
-        self._cache.batch_select_indices(rows)
+        select_rows(self._cache, rows)
         self._lengths = self._lengths[rows]
         for name in ("_mask", "_seen", "_counts"):
             value = getattr(self, name)

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import torch
+from antiphon.errors import InvalidParameter
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from transformers.cache_utils import DynamicCache, DynamicLayer
+
+_T = TypeVar("_T")
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -78,11 +82,33 @@ class _StandIn(nn.Module):
         return _States(inputs_embeds)
 
 
+def wrappers(model: nn.Module) -> tuple[list[nn.Module], Any]:
+    """Return what was put around a model (DDP, DataParallel, ``torch.compile``), outermost first, and the model.
+
+    Adapters of peft are no such wrapper: they belong to the model.
+    """
+    around: list[nn.Module] = []
+    while not hasattr(type(model), "get_input_embeddings"):
+        held = [model._modules.get(name) for name in ("module", "_orig_mod")]
+        inner = next((module for module in held if module is not None), None)
+        if inner is None:
+            break
+        around.append(model)
+        model = inner
+    return around, model
+
+
+def select_rows(cache: Any, rows: torch.Tensor) -> None:
+    """Keep some of a cache's rows; the layers of a model may lie on several devices."""
+    for layer in cache.layers:
+        layer.batch_select_indices(rows.to(getattr(layer, "device", rows.device)))
+
+
 class Forward:
     """A causal language model's forward pass.
 
     Attributes:
-        model: The model, as it was given.
+        model: The model without what was put around it; adapters of peft are part of it.
         incremental: Whether it takes a cache of keys and values.
         splits: Whether the body and the head can be called apart.
     """
@@ -93,7 +119,18 @@ class Forward:
         Args:
             model: The model.
             pack: Whether rows may be packed, where the model allows it.
+
+        Raises:
+            InvalidParameter: An adapter puts tokens of its own before each prompt.
         """
+        around, model = wrappers(model)
+        self._exchange = next((w for w in around if isinstance(w, DistributedDataParallel)), None)
+        adapter = getattr(model, "active_peft_config", None)
+        if adapter is not None and adapter.is_prompt_learning:
+            raise InvalidParameter(
+                f"The adapter of kind {adapter.peft_type.value} puts tokens of its own before each prompt, which "
+                "would be left out here; use one that changes weights, such as LoRA."
+            )
         self.model = model
         # peft puts its layers into the model's own modules; its wrapper adds nothing to a causal
         # forward pass.
@@ -105,12 +142,50 @@ class Forward:
         self.incremental = self._cache_name is not None and not _is_stateful(self.inner)
         self._splits: bool | None = None
         self._packs: bool | None = None if pack else False
+        self._packs_together: bool | None = None
 
     @property
     def device(self) -> torch.device:
         """Where ids go."""
-        device: torch.device = self.inner.get_input_embeddings().weight.device
+        embeddings = self.inner.get_input_embeddings()
+        device: torch.device = embeddings.weight.device
+        if (
+            device.type == "meta"
+        ):  # offloaded: accelerate's hook brings the weights where they are needed
+            hook = getattr(embeddings, "_hf_hook", None)
+            for each in getattr(hook, "hooks", [hook]):
+                found = getattr(each, "execution_device", None)
+                if found is not None:
+                    return torch.device(found)
         return device
+
+    def exchanging(self, run: Callable[[], _T]) -> _T:
+        """Run something with gradients as the forward pass of the DDP around the model, if there is one.
+
+        DDP exchanges gradients after its own forward pass only; the parts of the model that are called here would
+        train each process by itself, without a word.
+        """
+        if self._exchange is None or not torch.is_grad_enabled():
+            return run()
+        _ = self.splits, self.packs, self.packs_together  # tried out before, not within
+        held = self._exchange.module.__dict__
+        own = {name: held[name] for name in ("forward", "_compiled_call_impl") if name in held}
+
+        def restore() -> None:
+            for name in ("forward", "_compiled_call_impl"):
+                held.pop(name, None)
+            held.update(own)
+
+        def forward(_: None) -> _T:
+            restore()
+            return run()
+
+        held.update(forward=forward, _compiled_call_impl=None)
+        try:
+            result: _T = self._exchange(None)
+        finally:
+            restore()
+        return result
 
     def new_cache(self) -> Any:
         """Return an empty cache."""
@@ -157,9 +232,9 @@ class Forward:
         if self._keeps:
             arguments["logits_to_keep"] = 1
         elif ids.shape[1] > 1 and self.splits:
-            return self.head(self.hidden(ids, mask, positions, cache)[:, -1])
+            return self.head(self.hidden(ids, mask, positions, cache)[:, -1]).to(ids.device)
         out: torch.Tensor = self.inner(**arguments).logits[:, -1]
-        return out
+        return out.to(ids.device)
 
     def head(self, states: torch.Tensor) -> torch.Tensor:
         """Return the logits ``[n, V]`` of states ``[n, D]``."""
@@ -179,8 +254,15 @@ class Forward:
     def packs(self) -> bool:
         """Whether rows that lie in one row, told apart by their positions, don't see each other."""
         if self._packs is None:
-            self._packs = self._positions and self.splits and self._try_pack()
+            self._packs = self._positions and self.splits and self._try_pack(1)
         return self._packs
+
+    @property
+    def packs_together(self) -> bool:
+        """Whether that holds for several packed rows in a batch: flash attention asks for one at a time."""
+        if self._packs_together is None:
+            self._packs_together = self.packs and self._try_pack(2)
+        return self._packs_together
 
     def _arguments(
         self,
@@ -217,14 +299,15 @@ class Forward:
                 return False  # an architecture whose forward needs more than states
         return parts.shape == whole.shape and _close(parts, whole)
 
-    def _try_pack(self) -> bool:
+    def _try_pack(self, bins: int) -> bool:
         first, second = self._probe(6), self._probe(9)[:, 3:]
-        ids = torch.cat([first, second], 1)
-        positions = torch.arange(6, device=self.device).repeat(2)[None]
+        ids = torch.cat([first, second], 1).repeat(bins, 1)
+        positions = torch.arange(6, device=self.device).repeat(bins, 2)
         with torch.no_grad(), evaluating(self.model):
             apart = torch.cat([self.hidden(first)[0], self.hidden(second)[0]])
-            together = self.hidden(ids, None, positions)[0]
-            leaking = self.hidden(ids)[0]
+            together = self.hidden(ids, None, positions)
+            apart = apart.expand_as(together)
+            leaking = self.hidden(ids)
         # In a coarse dtype a leak can hide in the rounding: also ask that it would have been seen.
         leak, difference = (leaking - apart).abs().max(), (together - apart).abs().max()
         return _close(together, apart) and bool((4 * difference < leak).item())
@@ -233,7 +316,7 @@ class Forward:
 @contextlib.contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Switch dropout off, and what was on back on."""
-    training = [module for module in model.modules() if module.training] if model.training else []
+    training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False
     try:
@@ -247,7 +330,9 @@ def _shell(model: Any) -> Any:
     """Return an object that is the model in all but its body; it shares every parameter."""
     shell = object.__new__(type(model))
     shell.__dict__ = dict(model.__dict__)
-    shell.__dict__.pop("forward", None)  # accelerate binds it to the original
+    # accelerate and torch.compile bind these to the original
+    shell.__dict__.pop("forward", None)
+    shell.__dict__.pop("_compiled_call_impl", None)
     shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _StandIn()}
     return shell
 

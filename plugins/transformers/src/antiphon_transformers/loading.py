@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from antiphon.errors import InvalidParameter, ModelNotFound
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from antiphon.tokenizer_files import read_tokenizer
+from transformers import AutoModelForCausalLM
 
 from antiphon_transformers import embedded
 
@@ -31,7 +32,7 @@ def load_model(
         dtype: Of the weights; by default as they are stored (float32 for the embedded model). A
             model object is left as it is unless this says otherwise.
         device: Where to put the model; by default a GPU where there is one. A model object stays
-            where it is.
+            where it is, and so does one that was loaded with a ``device_map`` or quantised.
         gguf_file: The GGUF file in the folder or repository.
         options: Passed to ``AutoModelForCausalLM.from_pretrained``.
 
@@ -43,6 +44,11 @@ def load_model(
         if options or gguf_file:
             names = ", ".join(sorted([*options, *(["gguf_file"] if gguf_file else [])]))
             raise InvalidParameter(f"{names} only applies where a model is loaded by name.")
+        if not isinstance(model, torch.nn.Module):
+            raise InvalidParameter(
+                f"A model is a module, a name, a folder or a GGUF file, not {type(model).__name__}; pass a tokenizer "
+                "as tokenizer=."
+            )
         if kind is not None or device is not None:
             model = model.to(dtype=kind, device=device)
         return model, load_tokenizer(tokenizer) if tokenizer is not None else None
@@ -54,13 +60,20 @@ def load_model(
         name, gguf_file = str(Path(name).parent), Path(name).name
     if gguf_file is not None:
         options["gguf_file"] = gguf_file
+    spread = options.get("device_map") is not None
+    if spread and device is not None:
+        raise InvalidParameter(
+            f"device_map says where the layers of {name} go, so device={str(device)!r} can't hold; leave one out."
+        )
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(name, dtype=kind or "auto", **options)
     except (OSError, ValueError) as error:
         raise ModelNotFound(_missing("model", name, error)) from error
-    loaded = loaded.to(device).eval()
+    if not spread and not getattr(loaded, "is_quantized", False):
+        loaded = loaded.to(device)
+    loaded = loaded.eval()
     if gguf_file is not None and kind is None:
         loaded = loaded.to(torch.float32)
     keep = {k: v for k, v in options.items() if k in _TOKENIZER_OPTIONS}
@@ -84,7 +97,7 @@ def load_tokenizer(tokenizer: Any, **options: Any) -> Any:
     if name in embedded.NAMES:
         name = str(embedded.embedded_folder())
     try:
-        return AutoTokenizer.from_pretrained(name, **options)
+        return read_tokenizer(name, **options)
     except (OSError, ValueError) as error:
         raise ModelNotFound(_missing("tokenizer", name, error)) from error
 

@@ -8,7 +8,7 @@ import torch
 from antiphon.errors import BackendError
 from antiphon.generation.scoring import Bin, lay_out, pack, pad_rows, selected_log_probs
 
-from antiphon_transformers.forward import Forward
+from antiphon_transformers.forward import Forward, select_rows
 
 Row = tuple[torch.Tensor, torch.Tensor]
 
@@ -81,7 +81,7 @@ class _Scorer:
         ids, mask = (t.to(device) for t in pad_rows(prompts, side="left"))
         cache = forward.new_cache()
         before = forward.hidden(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)[:, -1]
-        cache.batch_select_indices(index)
+        select_rows(cache, index)
         answers = [self._rows[row][self._starts[row] :] for row in members]
         # The last id of an answer predicts nothing that is asked for.
         later, later_mask = (
@@ -180,6 +180,8 @@ def _identity(logits: torch.Tensor) -> torch.Tensor:
 def _batches(forward: Forward | None, lengths: list[int], tokens: int) -> list[list[Bin]]:
     """Split rows into batches of bins of at most ``tokens`` tokens, rows of like length together."""
     if forward is not None and len(set(lengths)) > 1 and forward.packs:
+        if not forward.packs_together:
+            return [[b] for b in pack(lengths, max(tokens, *lengths))]
         bins = pack(lengths)
     else:
         bins = [
