@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from antiphon.tokenizer_files import read_tokenizer
 
 _FOLDER = Path(
     os.environ.get(
@@ -44,7 +45,7 @@ def _loaded(name: str) -> Any:
     folder = _FOLDER / f"tokenizer-{name}" / "models"
     if not folder.is_dir():
         pytest.skip(f"no tokenizer in {folder}; set ANTIPHON_TEST_TOKENIZERS")
-    return transformers.AutoTokenizer.from_pretrained(str(folder))
+    return read_tokenizer(str(folder))
 
 
 def _fast(transformers: Any, data: dict[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from antiphon.tokenizer_files import read_tokenizer
 
 DATA = Path(__file__).parent / "data"
 REPOSITORY = Path(__file__).parents[2]
@@ -44,9 +45,7 @@ def tokenizer(name: str) -> Any:
     )
     if not folder.is_dir():
         pytest.skip(f"the {name} tokenizer is not in {folder}; make tokenizers fetches it")
-    from transformers import AutoTokenizer
-
-    found = AutoTokenizer.from_pretrained(str(folder))
+    found = read_tokenizer(str(folder))
     if name == "gptoss":
         found.chat_template = hub_templates()["unsloth-gpt-oss-20b"]
     return found

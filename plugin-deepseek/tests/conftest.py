@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from antiphon.tokenizer_files import read_tokenizer
 
 # The tests share one helper module; test modules are imported by path and don't see their neighbours otherwise.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -14,9 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @cache
 def _tokenizer(folder: str):
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
+    return read_tokenizer(folder)
 
 
 def _folder(vocabulary: str) -> Path | None:
