@@ -119,12 +119,11 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
     if not isinstance(arguments, (dict, str)):
         raise Invalid("the arguments are not an object")
     is_last = next(reversed(inner)) == held
-    span = json_member(text, start, end, held, is_last) if end > start else None
     return Call(
         name=name,
         arguments=arguments,
-        text=call.plain(text[span[0] : span[1]]) if span else None,
         id=_first_text(form.id_keys, inner, item),
+        object=(text, start, end, held, is_last) if end > start else None,
         form=call,
     )
 

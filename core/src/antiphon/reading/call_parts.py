@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
-from antiphon.reading.scan import WHITE, Invalid, Nested, skip_white
+from antiphon.reading.scan import WHITE, Invalid, Nested, json_member, skip_white
 
 _NO_NAME = re.compile(r"[\s<>{}\[\]\"]")
 
@@ -24,7 +24,10 @@ class Call:
     Attributes:
         name: The tool's name; None where it could not be read.
         arguments: The arguments: a mapping, or what stood in its place.
-        text: The arguments as they stood in the text, where they stood there as one JSON value.
+        text: The arguments as they stood in the text, where they stood there as one JSON value;
+            `written` gives it.
+        object: For a call that is a JSON object: the text, where in it the object with the
+            arguments stands, their key, and whether that is its last; from which `text` can be had.
         id: The call's id, where the text has one.
         status: ``"ok"``, ``"incomplete"``, ``"malformed"`` or ``"foreign"`` (a call in a format
             that the grammar does not read), and what `antiphon.reading.schema` adds.
@@ -38,11 +41,21 @@ class Call:
     arguments: Any = None
     text: str | None = None
     id: str | None = None
+    object: tuple[str, int, int, str, bool] | None = field(default=None, repr=False)
     status: str = "ok"
     problem: str = ""
     raw: str = ""
     untyped: frozenset[str] = frozenset()
     form: CompiledCall | None = field(default=None, repr=False)
+
+    def written(self) -> str | None:
+        """Return the arguments as they stood in the text; None where they were no one value."""
+        if self.text is None and self.object is not None and self.form is not None:
+            span = json_member(*self.object)
+            # Only who asks for it pays for the search.
+            self.text = self.form.plain(self.object[0][span[0] : span[1]]) if span else None
+            self.object = None
+        return self.text
 
 
 @dataclass
@@ -209,6 +222,5 @@ def name_of(call: CompiledCall | None, progress_name: str | None, raw: str) -> s
 
 def arguments_text(call: Call) -> str:
     """Return a call's arguments as JSON text: as it stood there, or written anew."""
-    if call.text is not None:
-        return call.text
-    return json.dumps(call.arguments, ensure_ascii=False)
+    written = call.written()
+    return json.dumps(call.arguments, ensure_ascii=False) if written is None else written

@@ -7,9 +7,10 @@ same characters in somebody's text.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
@@ -51,6 +52,29 @@ def _is_marker(token: str) -> bool:
     return len(bare) >= 3 and not bare.isalnum()
 
 
+class _Pieces(dict[int, str]):
+    """The text of each id that is whole characters, a control token's being its symbol.
+
+    For decoders that write one token's bytes behind the other's: there the text of ids is that of
+    each of them. It holds no more than the vocabulary, and looking the same id up twice does no
+    harm between threads.
+    """
+
+    def __init__(self, symbols: dict[int, str], single: Callable[[int], str]) -> None:
+        super().__init__(symbols)
+        self._single = single
+        self._parts: set[int] = set()
+
+    def __missing__(self, index: int) -> str:
+        if index not in self._parts:
+            text = self._single(index)
+            if _REPLACEMENT not in text:
+                self[index] = text
+                return text
+            self._parts.add(index)
+        raise KeyError(index)
+
+
 class TokenTable:
     """A grammar's control tokens in one tokenizer.
 
@@ -90,11 +114,17 @@ class TokenTable:
         self._anchor: tuple[list[int], int] | None = None
         self._anchor = self._find_anchor()
         self._is_whole = self._anchor is None and self._decodes_whole()
+        is_bytes = type(getattr(backend, "decoder", None)).__name__ == "ByteLevel"
+        self._pieces = _Pieces(self._symbol, self._single) if is_bytes else None
 
     def text(self, ids: Iterable[int]) -> str:
         """Return ids as text with control characters."""
         symbol = self._symbol
         given = ids if isinstance(ids, list) else list(ids)
+        if self._pieces is not None:
+            # An id that is a part of a character is rare: then all are decoded together.
+            with contextlib.suppress(KeyError):
+                return "".join(map(self._pieces.__getitem__, given))
         controls = list(filter(symbol.__contains__, given))
         if not controls:
             return self.decode(given) if given else ""

@@ -26,6 +26,7 @@ class Machine(CallStates):
         after_thought: Whether the reasoning is over before the turn begins.
         tools: The parameter schema of each tool, where the tools are known.
         shows: Whether what is read makes events.
+        keeps: Whether what each part of the text was is kept.
         lead: White space before the turn that is the format's, as much of it as stands there.
 
     Attributes:
@@ -46,9 +47,10 @@ class Machine(CallStates):
         after_thought: bool = False,
         tools: Tools = None,
         shows: bool = True,
+        keeps: bool = True,
         lead: str = "",
     ) -> None:
-        super().__init__(compiled, tools, shows)
+        super().__init__(compiled, tools, shows, keeps)
         self._trial: tuple[Machine, int] | None = None
         self._tail = lead
         self._bare_allowed = bool(compiled.bare)
@@ -282,7 +284,7 @@ class Machine(CallStates):
         if self._trial is None:
             # The text before `start` is dropped from now on, so that positions stay.
             self._say("reasoning", "")
-            self._trial = Machine(self._compiled, tools=self._tools, shows=False), 0
+            self._trial = Machine(self._compiled, tools=self._tools, shows=False, keeps=False), 0
             self._trial[0]._state = "content"
         machine, fed = self._trial
         more = text[start + fed :]

@@ -109,8 +109,9 @@ def call_dict(call: Call, *, exact: bool = False, as_text: bool = False) -> dict
         as_text: Give the arguments as their JSON text where there is one.
     """
     arguments = call.arguments
-    if as_text and call.text is not None:
-        arguments = call.text
+    written = call.written() if as_text else None
+    if written is not None:
+        arguments = written
     elif isinstance(arguments, str) and not exact:
         try:
             value = decode_json(arguments)

@@ -13,7 +13,12 @@ _TAIL = 100_000
 
 
 def begin(
-    compiled: Compiled, prompt: str | None, tools: Tools = None, *, shows: bool = True
+    compiled: Compiled,
+    prompt: str | None,
+    tools: Tools = None,
+    *,
+    shows: bool = True,
+    keeps: bool = True,
 ) -> Machine:
     """Return a machine that stands where the completion begins.
 
@@ -22,22 +27,23 @@ def begin(
         prompt: The prompt, in the form that `compiled` reads; None where it is not known.
         tools: The parameter schema of each tool, where the tools are known.
         shows: Whether what is read makes events.
+        keeps: Whether what each part of the text was is kept.
     """
     reasoning = compiled.grammar.reasoning
     if prompt is None:
         inside = reasoning is not None and reasoning.opened == "always"
-        return Machine(compiled, inside=inside, tools=tools, shows=shows)
+        return Machine(compiled, inside=inside, tools=tools, shows=shows, keeps=keeps)
     rest = _rest_of_opener(splitter_of(compiled), prompt)
     if rest:
-        return Machine(compiled, tools=tools, shows=shows, lead=rest)
-    machine = Machine(compiled, tools=tools, shows=shows)
+        return Machine(compiled, tools=tools, shows=shows, keeps=keeps, lead=rest)
+    machine = Machine(compiled, tools=tools, shows=shows, keeps=keeps)
     began = answer_begun(compiled, prompt[-_TAIL:])
     if began:
         machine.feed(began)
         if machine.ended_by is not None:
             # That answer has ended: the prompt is behind a later question, whose header has no
             # text of its own.
-            return Machine(compiled, tools=tools, shows=shows)
+            return Machine(compiled, tools=tools, shows=shows, keeps=keeps)
         machine.forget()
     return machine
 

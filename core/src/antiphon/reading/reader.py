@@ -123,7 +123,7 @@ def parse_response(
         GrammarUnavailable: The dialect can't be read.
         ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
-    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools)
+    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools, keeps=False)
     return message_of(machine, known)
 
 
@@ -136,7 +136,7 @@ def read_response(
     tools: Iterable[Any] | None = None,
 ) -> Reading:
     """Read as `parse_response` does, and keep what each part of the text was; see `Reading`."""
-    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools)
+    machine, known = _read(text_or_ids, prompt, tokenizer, family, tools, keeps=True)
     return finish(machine, known)
 
 
@@ -146,13 +146,15 @@ def _read(
     tokenizer: Any,
     family: str | ModelFamily | Grammar | None,
     tools: Iterable[Any] | None,
+    *,
+    keeps: bool,
 ) -> tuple[Machine, dict[str, Any] | None]:
     """Read one completion; returns the machine that did, and the tools by name."""
     grammar = resolve_grammar(tokenizer, family)
     compiled, text = _prepare(grammar, text_or_ids, tokenizer)
     known = index_tools(tools)
     before = None if prompt is None else prepared(compiled, prompt, tokenizer)
-    machine = begin(compiled, before, known, shows=False)
+    machine = begin(compiled, before, known, shows=False, keeps=keeps)
     if compiled.is_exact and compiled.stop is not None:
         feed_exact(machine, compiled, text)
     else:

@@ -17,6 +17,7 @@ class Turn:
         compiled: The grammar.
         tools: The parameter schema of each tool, where the tools are known.
         shows: Whether what is read makes events.
+        keeps: Whether what each part of the text was is kept.
 
     Attributes:
         reasoning: Parts of the reasoning.
@@ -25,10 +26,13 @@ class Turn:
         ended_by: The end token that ended the turn; None while there is none.
     """
 
-    def __init__(self, compiled: Compiled, tools: Tools = None, shows: bool = True) -> None:
+    def __init__(
+        self, compiled: Compiled, tools: Tools = None, shows: bool = True, keeps: bool = True
+    ) -> None:
         self._compiled = compiled
         self._tools = tools
         self._shows = shows
+        self._keeps = keeps
         self._text = ""
         self._pos = 0
         self._state = "start"
@@ -65,15 +69,14 @@ class Turn:
         return text[size:]
 
     def _piece(self, kind: PieceKind, text: str) -> None:
-        if self._compiled.symbols:
-            text = self._compiled.plain(text)
-        self._keep(kind, text)
+        if self._keeps or self._borrowed:
+            self._keep(kind, self._compiled.plain(text))
 
     def _keep(self, kind: PieceKind, text: str) -> None:
         """Keep plain text as a piece."""
         if self._borrowed:
             text = self._own(text)
-        if text:
+        if text and self._keeps:
             self._pieces.append((kind, text))
 
     def _say(self, kind: Literal["reasoning", "content"], text: str) -> None:
@@ -83,7 +86,8 @@ class Turn:
             text = self._own(text)
         if text:
             (self.reasoning if kind == "reasoning" else self.content).append(text)
-            self._pieces.append((kind, text))
+            if self._keeps:
+                self._pieces.append((kind, text))
             if self._shows:
                 self._events.append(Event(kind, text))
 

@@ -40,8 +40,10 @@ class CallStates(Turn):
     more text.
     """
 
-    def __init__(self, compiled: Compiled, tools: Tools = None, shows: bool = True) -> None:
-        super().__init__(compiled, tools, shows)
+    def __init__(
+        self, compiled: Compiled, tools: Tools = None, shows: bool = True, keeps: bool = True
+    ) -> None:
+        super().__init__(compiled, tools, shows, keeps)
         self._open: _Open | None = None
         self._broken: tuple[int, CompiledCall, str | None, str] | None = None
         self._in_block: CompiledCall | None = None
