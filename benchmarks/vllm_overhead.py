@@ -11,28 +11,13 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
 from antiphon_vllm import VLLMBackend
 from antiphon_vllm.engine import eager
-
-
-def medians(runs: dict[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Median CPU seconds of each run, taken in turn."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run()
-    for _ in range(repeats):
-        for name, run in runs.items():
-            start = time.process_time()
-            run()
-            times[name].append(time.process_time() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+from timing import medians
 
 
 def main() -> None:

@@ -10,11 +10,7 @@ wrapper's share smaller, not larger.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 from antiphon import ChatHistory, History, Tokens
@@ -23,6 +19,7 @@ from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.scoring import pad_rows
 from antiphon_transformers import TransformersBackend, TransformersWrapper
 from tensordict import TensorDict
+from timing import medians
 
 QUESTIONS = (
     "Name three rivers in Africa and say where they are.",
@@ -30,19 +27,6 @@ QUESTIONS = (
     "Tell me about the invention of the telephone, in two sentences, for a child.",
     "Hello!",
 )
-
-
-def medians(runs: dict[str, Callable[[int], Any]], tokens: int, repeats: int) -> dict[str, float]:
-    """Median CPU seconds of each run with so many new tokens, taken in turn; one short run of each goes before."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for run in runs.values():
-        run(2)
-    for _ in range(repeats):
-        for name, run in runs.items():
-            start = time.process_time()
-            run(tokens)
-            times[name].append(time.process_time() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def main() -> None:
@@ -104,8 +88,9 @@ def main() -> None:
             "wrapper, tokens": tokens,
             "wrapper, history": histories,
         },
-        options.tokens,
         options.repeats,
+        options.tokens,
+        warm_up=(2,),
     )
     reference = found["bare model.generate"]
     print(
@@ -132,8 +117,9 @@ def main() -> None:
 
         found = medians(
             {"one batch of 32": large, "32 threads, batched": threads},
-            options.tokens,
             options.repeats,
+            options.tokens,
+            warm_up=(2,),
         )
     small.cleanup_batching()
     reference = found["one batch of 32"]
