@@ -28,25 +28,28 @@ class Extent(NamedTuple):
     shown: bool
 
 
-def own_spans(spans: list[SpanTuple]) -> list[tuple[int, int, int, Any]]:
-    """Return the spans that came from messages, flat."""
-    return [(start, end, *origin) for start, end, origin in spans if origin[0] >= 0]
+def own_spans(spans: Iterable[SpanTuple]) -> list[SpanTuple]:
+    """Return the spans that came from messages."""
+    return [span for span in spans if span[2][0] >= 0]
 
 
-def extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int) -> list[Extent]:
+def extents(spans: Sequence[SpanTuple], count: int, length: int) -> list[Extent]:
     """Return the extent of each message; headers' fields do not count as text of a message."""
     first = [-1] * count
     last = [-1] * count
     reached = -1
     quoted: set[Any] = set()
-    for start, end, message, path in spans:
+    for start, end, origin in spans:
+        message, path = origin
+        if message < 0:
+            continue
         if path:
             if path[0] in HEADER_FIELDS:
                 continue
             if path[-1] in QUOTED_FIELDS:
-                if (message, path) in quoted:
+                if origin in quoted:
                     continue
-                quoted.add((message, path))
+                quoted.add(origin)
         if first[message] < 0:
             first[message] = start
         elif message < reached and first[reached] > first[message]:
@@ -61,7 +64,9 @@ def extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int)
         shown = first[index] >= 0
         # Text of later messages may stand in front (system messages moved up); it is behind `before` or does no harm.
         end_of_text = last[index] if shown else before
-        while position < size and (spans[position][2] <= index or spans[position][0] < end_of_text):
+        while position < size and (
+            spans[position][2][0] <= index or spans[position][0] < end_of_text
+        ):
             position += 1
         after = spans[position][0] if position < size else length
         result.append(Extent(before, first[index] if shown else after, end_of_text, after, shown))
@@ -72,11 +77,11 @@ def extents(spans: Sequence[tuple[int, int, int, Any]], count: int, length: int)
 def last_of(rendered: tuple[str, list[SpanTuple]], count: int) -> int:
     """Return where the text of the first ``count`` messages ends in a rendering of them."""
     text, spans = rendered
-    shown = [extent.last for extent in extents(own_spans(spans), count, len(text)) if extent.shown]
+    shown = [extent.last for extent in extents(spans, count, len(text)) if extent.shown]
     return max(shown, default=0)
 
 
-def torn_turns(spans: Iterable[Any], turns: Sequence[Turn]) -> dict[int, str]:
+def torn_turns(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, str]:
     """Return the messages that have text outside of their turn, or others' text inside, with the reason."""
     places = {turn.message: turn for turn in turns}
     in_order = sorted(turns, key=lambda turn: turn.start)
@@ -87,17 +92,17 @@ def torn_turns(spans: Iterable[Any], turns: Sequence[Turn]) -> dict[int, str]:
         for message in (one.message, other.message)
     }
     number = 0
-    for span in spans:
-        if span.field[:1] and (span.field[0] in HEADER_FIELDS or span.field[-1] in QUOTED_FIELDS):
+    for start, end, (message, path) in spans:
+        if message < 0 or (path and (path[0] in HEADER_FIELDS or path[-1] in QUOTED_FIELDS)):
             continue
-        own = places.get(span.message)
-        if own and (span.end > own.end or span.end <= own.start) and span.field[:1]:
-            torn[span.message] = (
+        own = places.get(message)
+        if own and (end > own.end or end <= own.start) and path:
+            torn[message] = (
                 "the template prints its text in several places, with other messages between"
             )
-        while number < len(in_order) and in_order[number].end <= span.start:
+        while number < len(in_order) and in_order[number].end <= start:
             number += 1
         around = in_order[number] if number < len(in_order) else None
-        if around and around.message != span.message and around.start < span.end:
+        if around and around.message != message and around.start < end:
             torn[around.message] = "the template prints text of other messages inside its turn"
     return torn

@@ -82,7 +82,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     ]
     if not assistants:
         return turns, unlocated
-    places = extents(rendering.spans, len(messages), len(text))
+    places = extents(rendering.origins, len(messages), len(text))
     finder = _Finder(source)
     context = context_key(source)
     shapes = [hash(shape) for shape in shape_of(messages[: assistants[-1] + 1], source.template)]
@@ -123,7 +123,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
         else:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
-    unlocated.update(torn_turns(rendering.spans, turns))
+    unlocated.update(torn_turns(rendering.origins, turns))
     return turns, unlocated
 
 
@@ -131,7 +131,7 @@ def _left_out(rendering: Rendering, index: int, place: _Place) -> bool:
     """Whether the template leaves a message out altogether: its words are nowhere, and no place is a turn of it."""
     message = rendering.messages[index]
     words = [text.strip() for key in _WORDS for text in _texts(message.get(key)) if text.strip()]
-    lost = any(span.field == MIXED[1] for span in rendering.input_spans)
+    lost = any(origin == MIXED for _, _, origin in rendering.origins)
     return (
         bool(words)
         and bool(place.reason or not (place.closed or place.certain))
@@ -251,7 +251,7 @@ class _Finder:
             answered, spans = self.source.pieces([question, self.source.messages[0]], False)
         except RenderError:
             return None
-        extent = extents(own_spans(spans), 1, len(answered))[0]
+        extent = extents(spans, 1, len(answered))[0]
         lead = answered[len(asked) : extent.first]
         stands = extent.shown and answered.startswith(asked) and gap.endswith(lead)
         return len(gap) - len(lead) if stands else None
@@ -352,7 +352,7 @@ class _Finder:
         print is the turn's, unless that is nothing.
         """
         prefix, spans = own
-        extent = extents(own_spans(spans), index + 1, len(prefix))[index]
+        extent = extents(spans, index + 1, len(prefix))[index]
         if extent.shown and anchor > start:
             place = extent.last
         elif prefix.startswith(text[:anchor]):
