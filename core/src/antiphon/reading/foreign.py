@@ -27,8 +27,9 @@ from antiphon.reading.scan import WHITE, Invalid, decode_json
 if TYPE_CHECKING:
     from antiphon.families import ModelFamily
 
-_HINT = re.compile(r"<[^\s\d]|\[[A-Z]|to=functions\.|\A\s*[\[{]")
-"""What any call has, and few other texts."""
+_SIGNS = ("<", "[", "{")
+_HINT = re.compile(r"<[^\s\d]|\[[A-Z]|\A\s*[\[{]")
+"""What any call has, and few other texts: the signs are looked for first, since that costs next to nothing."""
 _MARKER = re.compile(
     r"(?:<[^<>\s]{2,40}>|\[[A-Z_]{4,40}\])\s*(?=[\[{])"
     r"|(?:<\|[^<>\s]{2,40}\|>|\[[A-Z_]{4,40}\])\s*(?=[A-Za-z_][\w.]*\()"
@@ -106,7 +107,7 @@ def calls_in(
         if marker in text:
             raw = text[text.index(marker) :]
             return [_foreign(None, raw, f"the grammar {grammar.name!r} can't read its calls")]
-    if _HINT.search(text) is None:
+    if not any(sign in text for sign in _SIGNS) or _HINT.search(text) is None:
         return []
     formats = known_formats()
     own = {_shape(form) for form in grammar.calls} if is_exact else set()
