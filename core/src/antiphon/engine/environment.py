@@ -9,7 +9,6 @@ inside `antiphon.engine.limits`.
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
 from string import Formatter
@@ -30,13 +29,16 @@ from antiphon.engine import limits
 from antiphon.engine.filters import (
     FILTERS,
     WIDENING,
+    add,
     call_str,
     check_format,
     check_width,
+    escape,
     modulo,
     multiply,
     own_arguments,
     power,
+    safe_from,
 )
 from antiphon.engine.provenance import (
     SpanTuple,
@@ -127,6 +129,17 @@ class ChatCodeGenerator(CodeGenerator):
             node.body = [step, *node.body]
         super().visit_For(node, frame)
 
+    def _output_child_pre(self, node: nodes.Expr, frame: Frame, finalize: Any) -> None:
+        """What is printed where ``autoescape`` is on is escaped with its origins."""
+        if frame.eval_ctx.volatile:
+            self.write("(environment.escape if context.eval_ctx.autoescape else str)(")
+        elif frame.eval_ctx.autoescape:
+            self.write("environment.escape(")
+        else:
+            self.write("str(")
+        if finalize.src is not None:
+            self.write(finalize.src)
+
     def visit_Assign(self, node: nodes.Assign, frame: Frame) -> None:  # noqa: N802
         """Assigned values are checked for their size: nothing can grow without being assigned."""
         if not isinstance(node.node, (nodes.Const, nodes.Name, nodes.Getattr, nodes.Getitem)):
@@ -167,6 +180,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     watched = staticmethod(limits.watched)
     checked = staticmethod(limits.checked)
     step = staticmethod(limits.step)
+    escape = staticmethod(escape)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -201,7 +215,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 for start, end, origin in value._antiphon_spans:
                     spans.append((start + position, end + position, origin))
             elif kind is not str:
-                return functools.reduce(operator.add, values)
+                return functools.reduce(add, values)
             position += len(value)
         text = "".join(values)
         return traced(text, tuple(spans)) if spans else text
@@ -230,6 +244,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             if __obj.__name__ in WIDENING:
                 check_width(__obj.__self__, args)
             return limits.checked(__obj(*args, **own_arguments(kwargs)))
+        if kind is MethodType and __obj.__self__.__class__ is Markup:
+            result = super().call(__context, __obj, *args, **kwargs)
+            return safe_from(result, __obj.__self__, *args, *own_arguments(kwargs).values())
         if kind is BuiltinMethodType:
             owner = __obj.__self__.__class__
             if owner is TracedDict:
@@ -243,8 +260,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Replace ``str.format`` by one that keeps origins, inside the sandbox."""
         wrapped = super().wrap_str_format(value)
-        if wrapped is None or isinstance(value.__self__, Markup):
-            return wrapped
+        if wrapped is None:
+            return None
+        if isinstance(value.__self__, Markup):
+            return functools.wraps(wrapped)(
+                lambda *args, **kwargs: safe_from(wrapped(*args, **kwargs), *args, *kwargs.values())
+            )
         template, mapped = value.__self__, value.__name__ == "format_map"
         formatter = TracedFormatter(self)
 
@@ -266,6 +287,8 @@ class TracedFormatter(SandboxedFormatter):
         """Format; only fields without a format spec or conversion keep origins of a part of the text."""
         text = super().vformat(format_string, args, kwargs)
         limits.check_size(len(text))
+        if isinstance(format_string, Traced):
+            return coarse(text, format_string, *args, *kwargs.values())
         pieces: list[str] = []
         number = 0
         for literal, name, spec, conversion in Formatter.parse(self, format_string):
@@ -329,4 +352,4 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
+    return coarse(datetime.now().strftime(format), format)

@@ -53,7 +53,19 @@ def modulo(left: Any, right: Any) -> Any:
     if not isinstance(left, str):
         return left % right
     check_format(left)
+    if isinstance(left, Markup):
+        return safe_from(left % right, left, right)
     return percent_format(left, right)
+
+
+def add(left: Any, right: Any) -> Any:
+    """``left + right``; text that is added to safe text is escaped, and keeps its origin."""
+    if isinstance(left, str) and isinstance(right, str):
+        if isinstance(left, Markup) and isinstance(right, Traced):
+            return _safe(concat((left, escape(right))))
+        if isinstance(left, Traced) and isinstance(right, Markup):
+            return _safe(concat((escape(left), right)))
+    return left + right
 
 
 def check_format(template: str) -> None:
@@ -190,10 +202,10 @@ class SafeTraced(Traced):
         return self
 
     def __add__(self, other: str) -> str:
-        return _safe(concat((self, _escape(other))))
+        return _safe(concat((self, escape(other))))
 
     def __radd__(self, other: str) -> str:
-        return _safe(concat((_escape(other), self)))
+        return _safe(concat((escape(other), self)))
 
 
 def _safe(value: Any) -> str:
@@ -204,7 +216,14 @@ def _safe(value: Any) -> str:
     return result
 
 
-def _escape(value: Any) -> str:
+def safe_from(result: Any, *sources: Any) -> Any:
+    """Return what a method of safe text gives, with the origins of what it was made from."""
+    made = coarse(str.__str__(result), *sources) if isinstance(result, str) else ""
+    return _safe(made) if isinstance(made, Traced) else result
+
+
+def escape(value: Any) -> str:
+    """Escape text for HTML, with its origins."""
     if isinstance(value, (Markup, SafeTraced)):
         return value
     if not isinstance(value, Traced):
@@ -245,8 +264,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "center": _center,
     "format": _format,
     "safe": _safe,
-    "escape": _escape,
-    "e": _escape,
+    "escape": escape,
+    "e": escape,
     "string": text_of,
     "list": _list,
     "reverse": _reverse,
@@ -255,5 +274,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "wordwrap": _coarse_filter(filters.do_wordwrap),
     "urlize": _coarse_filter(filters.do_urlize),
     "xmlattr": _coarse_filter(filters.do_xmlattr),
-    "forceescape": _escape,
+    "urlencode": _coarse_filter(filters.do_urlencode),
+    "forceescape": escape,
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
@@ -282,6 +283,8 @@ def coarse(text: str, *sources: Any) -> str:
     origins: set[Origin] = set()
     alone = True
     for source in sources:
+        if isinstance(source, (list, tuple, dict)):
+            source = text_of(source)
         spans = spans_of(source)
         origins.update(span[2] for span in spans)
         alone = alone and (bool(spans) or not isinstance(source, str) or not source.strip())
@@ -318,6 +321,8 @@ def _represent(value: Any) -> str:
     if kind is tuple:
         items = [_represent(item) for item in value]
         return concat(("(", join(", ", items), ",)" if len(items) == 1 else ")"))
+    if isinstance(value, (dict, list, tuple)):  # as `groupby` gives them
+        return coarse(repr(value), *(value.values() if isinstance(value, dict) else value))
     return repr(value)
 
 
@@ -372,29 +377,37 @@ def _padded(text: Traced, result: str) -> str:
     return traced(result, spans)
 
 
+_CONVERSION = re.compile(r"%(?:\(([^()]*)\))?([#0\- +]*\d*(?:\.\d*)?)(.)", re.DOTALL)
+
+
 def percent_format(template: str, values: Any) -> str:
     """``template % values`` with origins: each conversion is done alone, which gives the same text."""
     plain = str.__mod__(template, values)
-    arguments = values if isinstance(values, tuple) else (values,)
-    if isinstance(values, Mapping) or not any(
-        isinstance(v, Traced) for v in (template, *arguments)
-    ):
+    named = isinstance(values, Mapping)
+    arguments = list(
+        values.values() if named else values if isinstance(values, tuple) else [values]
+    )
+    if not any(spans_of(text_of(value)) for value in (template, *arguments)):
         return plain
     pieces: list[str] = []
-    rest, remaining = template, list(arguments)
-    while "%" in rest:
-        before, _, rest = rest.partition("%")
-        pieces.append(before)
-        kind = rest[:1]
-        if kind == "s" and remaining:
-            value = remaining.pop(0)
-            pieces.append(text_of(value))
-        elif kind == "%":
+    position, number = 0, 0
+    for match in _CONVERSION.finditer(template):
+        pieces.append(template[position : match.start()])
+        position = match.end()
+        key, flags, kind = match.groups()
+        if kind == "%":
             pieces.append("%")
-        else:
+            continue
+        if (key is not None) != named or (not named and number >= len(arguments)):
             return coarse(plain, template, *arguments)
-        rest = rest[1:]
-    result = concat([*pieces, rest])
+        value = values[key] if named else arguments[number]
+        number += 1
+        try:
+            alone = f"%{flags}{kind}" % (value,)
+        except (TypeError, ValueError):  # a width that is an argument too
+            return coarse(plain, template, *arguments)
+        pieces.append(coarse(alone, value) if flags or kind != "s" else text_of(value))
+    result = concat([*pieces, template[position:]])
     return result if result == plain else coarse(plain, template, *arguments)
 
 
