@@ -133,10 +133,14 @@ def edited(old: str, new: str, tokenizer: Any = TOKENIZER, **changes: Any) -> Fa
     return subject(tokenizer, source=TEMPLATE.replace(old, new), **changes)
 
 
-def with_template(template: str) -> FamilySubject:
+def with_template(template: str, name: str = "stand-in") -> FamilySubject:
     """Return the dialect with a tokenizer that brings a template of its own."""
     own = StandInTokenizer(
-        SPECIAL, ("<call>", "</call>"), template=template, special_tokens={"eos_token": END}
+        SPECIAL,
+        ("<call>", "</call>"),
+        template=template,
+        special_tokens={"eos_token": END},
+        name=name,
     )
     return FamilySubject(FAMILY, own)
 

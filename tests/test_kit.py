@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -174,7 +176,7 @@ def test_a_model_of_no_known_family_is_checked_by_its_own_template() -> None:
     assert report.facts["grammar"] == "inferred"
     assert report.facts["inferred"]["end_tokens"] == ["<|end|>"]
     assert report.facts["capabilities"]["calls"]
-    with pytest.raises(FamilyNotFound, match="no template"):
+    with pytest.raises(FamilyNotFound, match="no chat template"):
         check_model(kit_families.TOKENIZER)
 
 
@@ -193,6 +195,70 @@ def test_of_a_template_that_prints_nothing_only_that_is_said(template: str, word
     assert words in report.failed[0].message
     assert told["parity"] == told["turns"] == told["parse"] == "skipped"
     assert report.notes[0].startswith("org/broken: ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "{%- if add_generation_prompt -%}",
+            "{%- if true -%}",
+            "it ends with the generation prompt even where none is asked for.",
+        ),
+        (
+            "{{- message.content + '<|end|>' -}}",
+            "{{- message.content | trim + '<|end|>' -}}",
+            "whitespace-edges: The text differs at character",
+        ),
+    ],
+)
+def test_a_model_with_a_template_of_its_own_is_told_of_it_and_fails_nothing(
+    parakeet: str, old: str, new: str, words: str
+) -> None:
+    own = kit_families.TEMPLATE.replace(old, new)
+    tokenizer = kit_families.with_template(own, name="parakeet-1b").tokenizer
+    report = check_model(tokenizer, name="org/parakeet", only=["parity", "turns"])
+    told = {result.name: result for result in report.results}
+    assert report.ok
+    assert told["parity"].status == "differs"
+    assert "that org/parakeet brings is not what parakeet is known by" in told["parity"].message
+    assert words in told["parity"].message
+    assert "1 ok, 0 FAILED, 1 differs" in str(report)
+    assert "| parity | differs: the template" in report.to_markdown()
+    assert check_family(parakeet, tokenizer, only=["parity"]).failed
+
+
+def test_a_family_that_prints_something_else_than_its_official_template_fails_on_its_model() -> (
+    None
+):
+    official = kit_families.TEMPLATE.replace("'<|end|>'", "'<|end|>' + ''")
+    digest = hashlib.sha256(official.encode()).hexdigest()
+    wrong = replace(
+        kit_families.FAMILY,
+        source=kit_families.TEMPLATE.replace("'<|' + message.role", "'<| ' + message.role"),
+        digests=(digest,),
+    )
+    register_family(wrong)
+    try:
+        report = check_model(kit_families.with_template(official).tokenizer, only=["parity"])
+    finally:
+        unregister_family(wrong.name)
+    assert [result.name for result in report.failed] == ["parity"]
+
+
+def test_a_template_may_be_given_for_a_model_that_brings_none(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    kit_families.TOKENIZER.backend_tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text("{}", encoding="utf-8")
+    without = run(["-m", "antiphon.cli", "check", str(folder)])
+    assert without.returncode == 1
+    assert "no chat template to look at: give the file with its template" in without.stderr
+    file = tmp_path / "template.jinja"
+    file.write_text(kit_families.TEMPLATE, encoding="utf-8")
+    done = run(["-m", "antiphon.cli", "check", str(folder), "--template", str(file)])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 FAILED" in done.stdout
 
 
 def test_what_can_not_be_read_is_told_and_the_rest_checked() -> None:

@@ -15,7 +15,10 @@ from antiphon.cli import inputs
 @click.argument("name", metavar="FAMILY|MODEL|FOLDER")
 @click.option("--tokenizer", help="A hub name or a folder, for FAMILY; else a stand-in is made.")
 @click.option(
-    "--template", "templates", multiple=True, help="A file with an official template to equal."
+    "--template",
+    "templates",
+    multiple=True,
+    help="A file with an official template that FAMILY must equal, or that MODEL has in place of its own.",
 )
 @click.option("--only", multiple=True, help="Run this check alone (may be given several times).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -59,6 +62,8 @@ def check(
             loaded = inputs.load_tokenizer(name)
         except ModelNotFound as error:
             raise ModelNotFound(f"{name!r} is no family, and {_lower(str(error))}") from error
+        if templates:
+            loaded.chat_template = inputs.read_template(templates[-1])
         report = check_model(loaded, name=name, only=chosen)
     if as_json:
         click.echo(report.to_json())

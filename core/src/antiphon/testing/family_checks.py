@@ -191,6 +191,18 @@ def check_parity(subject: FamilySubject) -> None:
     problems.settle()
 
 
+def prompts_unasked(subject: FamilySubject) -> bool:
+    """Whether the official text is the family's, but with a prompt where none is asked for."""
+    (official,) = subject.official[:1]
+    for case in subject.cases:
+        ours = subject.rendering(case, prompt=True)
+        text = None if ours is None else ours.text
+        for prompt in (False, True):
+            if _official_text(subject, official, case, prompt) != text:
+                return False
+    return True
+
+
 def _official_text(subject: FamilySubject, official: str, case: Case, prompt: bool) -> str | None:
     """Render as transformers does, by transformers itself where it is installed."""
     variables = {

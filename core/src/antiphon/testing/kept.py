@@ -37,7 +37,9 @@ _VARIABLES = {
 def check_kept(subject: FamilySubject) -> None:
     """The template prints what it printed when its renderings were kept."""
     if subject.family.renderings is None:
-        raise CheckSkipped("the family keeps no renderings (antiphon check NAME --keep FILE)")
+        if subject.official:
+            raise CheckSkipped("the official template, which says more, is at hand")
+        raise CheckSkipped("no renderings are kept (antiphon check NAME --keep FILE)")
     families: dict[str, Kept] = json.loads(load_resource(subject.family.renderings))
     kept = families.get(subject.family.name)
     if kept is None:
@@ -78,7 +80,7 @@ def _given(case: Case) -> str:
 
 
 def _printed(subject: FamilySubject, case: Case) -> str:
-    texts = []
+    texts: list[str | None] = []
     for prompt in (False, True):
         try:
             texts.append(

@@ -19,12 +19,13 @@ import functools
 import hashlib
 import importlib.util
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from antiphon.engine.provenance import REASONING_FIELDS
 from antiphon.errors import TemplateRefused
 from antiphon.families import ModelFamily
 from antiphon.testing.odd_conversations import (
@@ -85,6 +86,37 @@ def official_templates(family: ModelFamily | str) -> tuple[str, ...]:
     return found
 
 
+@functools.cache
+def _shares_reasoning() -> bool:
+    """Whether transformers fills in the other names of a message's reasoning; the last for Python 3.10 does not."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    message = {"role": "assistant", "content": "", "reasoning": "r"}
+    template = "{{ messages[0].reasoning_content }}"
+    return bool(render_jinja_template([[message]], chat_template=template)[0][0] == "r")
+
+
+def as_newest(messages: Sequence[Any]) -> list[Any]:
+    """Return messages for an older transformers to render as the newest would.
+
+    It hands a template the reasoning of a message under the names that templates ask for, whichever it was given
+    under; `antiphon.render` does likewise, whatever is installed.
+    """
+    if _shares_reasoning():
+        return list(messages)
+    told = []
+    for message in messages:
+        names = [
+            n for n in REASONING_FIELDS if isinstance(message, dict) and message.get(n) is not None
+        ]
+        if names:
+            reasoning = message[names[0]]
+            message = {**message, "reasoning_content": reasoning}
+            message.setdefault("thinking", reasoning)
+        told.append(message)
+    return told
+
+
 def transformers_text(template: str, conversation: Conversation) -> str | None:
     """Return what transformers renders, None where the template refuses.
 
@@ -98,7 +130,7 @@ def transformers_text(template: str, conversation: Conversation) -> str | None:
     messages, tools, variables = conversation
     try:
         texts: Any = render_jinja_template(
-            [messages], tools=tools, chat_template=template, **variables
+            [as_newest(messages)], tools=tools, chat_template=template, **variables
         )[0]
     except Exception:  # a template may raise anything, and then it refuses
         return None
@@ -118,7 +150,7 @@ def marked_by_transformers(template: str, conversation: Conversation) -> list[st
 
     messages, tools, variables = conversation
     rendered: Any = render_jinja_template(
-        [messages],
+        [as_newest(messages)],
         tools=tools,
         chat_template=template,
         return_assistant_tokens_mask=True,

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from antiphon.errors import GrammarUnavailable
 from antiphon.plugins.events import unobserved
 
-Status = Literal["passed", "failed", "xfailed", "xpassed", "skipped"]
+Status = Literal["passed", "failed", "xfailed", "xpassed", "skipped", "differs"]
 
 #: What is expected of one check: reasons by case, ``""`` for all of it.
 Expected = Mapping[str, str]
@@ -125,7 +125,8 @@ class CheckResult:
         name: The check's name.
         status: ``"passed"``; ``"failed"``; ``"xfailed"``, where it was known to fail and did;
             ``"xpassed"``, where something known to fail passes; ``"skipped"``, where it does not
-            apply.
+            apply; ``"differs"``, where a model's own template is another one than the family's, which
+            is nobody's failure.
         message: What is wrong, the reason why that is known, or why it was skipped.
         seconds: How long it took.
         cases: The names of the cases that failed.
@@ -144,6 +145,7 @@ _MARKS: Mapping[Status, str] = {
     "xfailed": "fails as known",
     "xpassed": "passes, known to fail",
     "skipped": "skipped",
+    "differs": "differs",
 }
 _BADGES: Mapping[Status, str] = {
     "passed": "passes",
@@ -151,6 +153,7 @@ _BADGES: Mapping[Status, str] = {
     "xfailed": "fails as known",
     "xpassed": "passes",
     "skipped": "does not apply",
+    "differs": "differs",
 }
 
 
@@ -218,7 +221,7 @@ class Report:
         count = f"{good} of {len(self.results) - self._count('skipped')} checks pass"
         lines = [f"| {self.kind} `{self.subject}` | {count} |", "|---|---|"]
         for result in self.results:
-            known = f": {result.message}" if result.status == "xfailed" else ""
+            known = f": {result.message}" if result.status in ("xfailed", "differs") else ""
             told = f"{_BADGES[result.status]}{known}".replace("|", "\\|")
             lines.append(f"| {result.name.replace('_', ' ')} | {told} |")
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())

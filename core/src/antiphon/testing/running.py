@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import AntiphonError
 from antiphon.families import ModelFamily, load_object
 from antiphon.plugins.events import unobserved
 from antiphon.testing.results import CheckResult, Report, expected_of, run_check
+
+if TYPE_CHECKING:
+    from antiphon.testing.subject import FamilySubject
 
 Check = Callable[[Any], None]
 
@@ -31,7 +34,7 @@ FAMILY_CHECKS: Mapping[str, str] = {
 }
 
 # What is asked of a plugin's descriptor, whatever its template is like.
-_OF_DESCRIPTORS = ("descriptor", "pickling", "own_names", "foreign_names")
+_OF_DESCRIPTORS = ("descriptor", "pickling", "own_names", "foreign_names", "kept")
 
 #: The checks of a backend; each takes a `BackendSubject`.
 BACKEND_CHECKS: Mapping[str, str] = _named(
@@ -103,27 +106,58 @@ def check_model(
     called = name or detection.subject
     note = detection.explain().splitlines()[0].replace(detection.subject, called, 1)
     if detection.family is not None:
-        report = _family_report(FamilySubject(detection.family, tokenizer), only)
-        return replace(report, notes=(note, *report.notes))
+        subject = FamilySubject(detection.family, tokenizer)
+        report = _family_report(subject, only)
+        results = tuple(_as_finding(result, subject, called) for result in report.results)
+        return replace(report, results=results, notes=(note, *report.notes))
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):
         template = template.get("default")
     if not isinstance(template, str):
         raise FamilyNotFound(
-            f"{called} belongs to no known family and has no template to look at; name a family."
+            f"{called} belongs to no known family and has no chat template to look at: give the file with"
+            " its template (--template FILE), or check a family on it (antiphon check FAMILY --tokenizer"
+            " FOLDER)."
         )
+    from antiphon.conversations.templating import call_form
+
     end = getattr(tokenizer, "eos_token", None)
     family = ModelFamily(
         name=detection.subject,
         line="inferred",
         template="",
         source=template,
+        arguments="string" if call_form(template).arguments == "string" else "mapping",
         end_tokens=_ends(template, tokenizer, end),
     )
     if only is None:  # there is no descriptor but the one made here
         only = [name for name in FAMILY_CHECKS if name not in _OF_DESCRIPTORS]
     report = _family_report(FamilySubject(family, tokenizer), only)
     return replace(report, subject=called, kind="template", notes=(note, *report.notes))
+
+
+def _as_finding(result: CheckResult, subject: FamilySubject, called: str) -> CheckResult:
+    """Return a failed parity as what it is where a model brings its own template: a difference."""
+    from antiphon.detection import template_digests
+    from antiphon.testing.family_checks import prompts_unasked
+
+    if result.name != "parity" or result.status != "failed":
+        return result
+    if not set(template_digests(subject.official[0])).isdisjoint(subject.family.digests):
+        return result  # it is the official one: then the family is wrong
+    family = subject.family.name
+    told = "it ends with the generation prompt even where none is asked for"
+    why = told if prompts_unasked(subject) else " ".join(result.message.split("\n  ")[1:2])
+    count = result.message.split(" cases")[0]
+    return replace(
+        result,
+        status="differs",
+        message=(
+            f"the template that {called} brings is not what {family} is known by, {count} texts differ:"
+            f" {why}. Renderings with this tokenizer follow its own template; family={family!r} asks for"
+            " the other"
+        ),
+    )
 
 
 def _ends(template: str, tokenizer: Any, end: Any) -> tuple[str, ...]:
