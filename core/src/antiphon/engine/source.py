@@ -288,7 +288,7 @@ def special_tokens(tokenizer: Any) -> dict[str, Any]:
 def _trace_tools(tools: Sequence[Any] | None) -> Any:
     if tools is None:
         return None
-    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+    if not isinstance(tools, Iterable):
         raise InvalidMessage(
             f"Tools are a list of JSON schemas or functions, not {type(tools).__name__}."
         )
