@@ -103,6 +103,17 @@ class Task:
         del messages, row
         return Reply(truncated=self.max_turns is not None and turn >= self.max_turns)
 
+    def figures(
+        self, ends: Sequence[tuple[Mapping[str, Any], Mapping[str, float | bool]]]
+    ) -> Mapping[str, float]:
+        """Return what a rollout prints besides rewards, by name; nothing by default.
+
+        Args:
+            ends: Of each conversation its data row, and the `Reply.info` of its last answer.
+        """
+        del ends
+        return {}
+
 
 WRONG = "That is not right. Check each step, then write the final answer after '####'."
 MISSING = "There is no number in your answer. Write the final answer after '####'."

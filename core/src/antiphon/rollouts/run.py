@@ -146,6 +146,8 @@ def _run(
         summary.add(part.records)
         for name, text in summary.lines():
             echo(f"{name:<36}{text}")
+        for name, figure in task.figures(_ends(part.records, rows)).items():
+            echo(f"{name:<36}{figure:.3f}")
         echo(f"{'written to':<36}{options.output}")
         if interrupted:
             echo(
@@ -155,6 +157,17 @@ def _run(
             return INTERRUPTED
         part.close(remove=True)
     return 0
+
+
+def _ends(
+    records: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[Mapping[str, Any], Mapping[str, float | bool]]]:
+    """Return of each conversation its data row and what was said of its last answer."""
+    return [
+        (rows[record["problem"]], json.loads(record["turns"][-1]["info"]))
+        for record in records
+        if not record["segment"]
+    ]
 
 
 def _sample(

@@ -73,6 +73,20 @@ class IFEvalTask(Task):
             return Reply((), reward, terminated=kept, truncated=not kept, info=numbers)
         return Reply([{"role": "user", "content": AGAIN}], reward, info=numbers)
 
+    def figures(
+        self, ends: Sequence[tuple[Mapping[str, Any], Mapping[str, float | bool]]]
+    ) -> Mapping[str, float]:
+        """Return the benchmark's four figures, strict and loose; each instruction counts once."""
+        if not ends:
+            return {}
+        counts = [len(read_instructions(row)) for row, _ in ends]
+        found = {}
+        for key in INFO_KEYS:
+            weights = counts if key.startswith("inst_level") else [1] * len(ends)
+            kept = sum(weight * info[key] for weight, (_, info) in zip(weights, ends, strict=True))
+            found[key] = kept / sum(weights)
+        return found
+
 
 class IFEvalReward:
     """Scores one answer: ``IFEvalReward()(completion, row)``.
