@@ -10,7 +10,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from tiny_models import build, byte_tokenizer
+from tiny_models import build
+from tiny_tokenizer import byte_tokenizer
 
 
 @pytest.fixture(scope="session", autouse=True)

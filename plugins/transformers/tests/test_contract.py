@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from antiphon.testing import BackendContract, BackendSubject
 from antiphon_transformers.backend import TransformersBackend
-from tiny_models import build, byte_tokenizer
+from tiny_models import build
+from tiny_tokenizer import byte_tokenizer
 
 
 def make_backend() -> TransformersBackend:

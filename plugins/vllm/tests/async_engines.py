@@ -6,7 +6,8 @@ import atexit
 
 from antiphon_transformers.backend import TransformersBackend
 from antiphon_vllm.async_engine import AsyncVLLMBackend
-from tiny_models import build, byte_tokenizer
+from tiny_models import build
+from tiny_tokenizer import byte_tokenizer
 
 _running = {}
 

@@ -43,7 +43,7 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def tokenizer():
-    from tiny_models import byte_tokenizer
+    from tiny_tokenizer import byte_tokenizer
 
     return byte_tokenizer()
 

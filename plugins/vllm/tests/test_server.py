@@ -23,7 +23,8 @@ from antiphon.testing import BackendContract, BackendSubject
 from antiphon_transformers.backend import TransformersBackend
 from antiphon_vllm.server import VLLMServerBackend
 from test_async_engine import ROWS, batch, rescored, worst
-from tiny_models import build, byte_tokenizer
+from tiny_models import build
+from tiny_tokenizer import byte_tokenizer
 
 STARTING = 600  # seconds: an engine that starts on a busy machine
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tiny_tokenizer import END
 from transformers import (
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
 
 VOCABULARY = 320
-END = 1
 CONTEXT = 256
 SIZES = {
     "vocab_size": VOCABULARY,
@@ -29,10 +27,6 @@ SIZES = {
     "pad_token_id": END,
     "bos_token_id": 0,
 }
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
 
 
 def _deepseek(**options):
@@ -73,26 +67,3 @@ def build(name, seed=0, **options):
                     torch.nn.init.normal_(parameter, std=0.2)
     model.tie_weights()
     return model.eval()
-
-
-def byte_tokenizer():
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {"<|pad|>": 0, "<|im_end|>": END, "<|im_start|>": 2, "<|eot|>": 3}
-    for letter in alphabet:
-        vocabulary[letter] = len(vocabulary)
-    merges = [(".", "."), ("..", "."), ("W", "e"), ("l", "l")]
-    for left, right in merges:
-        vocabulary[left + right] = len(vocabulary)
-    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.add_special_tokens(
-        [AddedToken(t, special=True) for t in ("<|pad|>", "<|im_end|>", "<|im_start|>", "<|eot|>")]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner,
-        eos_token="<|im_end|>",
-        pad_token="<|im_end|>",
-        chat_template=CHATML,
-        clean_up_tokenization_spaces=False,
-    )
