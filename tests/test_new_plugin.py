@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from antiphon.scaffold import kinds
-from installing import antiphon, records, run
+from installing import antiphon, install, records, run
 
 
 def build(folder: Path, into: Path) -> None:
@@ -51,13 +51,50 @@ def test_new_plugin_installs_passes_its_tests_and_lints(kind: str, tmp_path: Pat
     assert left == []
 
 
-@pytest.mark.parametrize("name", ["Parrot", "7b", "a b", "", "grey--parrot", "../up"])
-def test_name_that_no_distribution_can_have_is_refused(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        *((name, "can't be named") for name in ("7b", "a b", "", "grey--parrot", "../up", "Ārā")),
+        ("Parrot", "for example 'parrot'"),
+        ("parrot2.5", "for example 'parrot2-5'"),
+        ("x" * 300, "at most 60"),
+        ("antiphon-parrot", "leave out 'antiphon'"),
+        ("chatml", "is taken by antiphon 0."),
+        ("healthy", "is taken by stranger-healthy 1.0"),
+        ("llama", ""),
+        ("model", "could be any model's name"),
+    ],
+)
+def test_name_that_will_not_do_is_refused_in_a_sentence(
+    name: str, words: str, tmp_path: Path
+) -> None:
+    install(tmp_path, "healthy")
     target = tmp_path / "new"
-    done = antiphon("plugins", "new", "family", name, "--folder", str(target), site=tmp_path)
+    line = ("plugins", "new", "family", "--folder", str(target), "--", name)
+    done = antiphon(*line, site=tmp_path)
     assert done.returncode == 1
-    assert "can't be named" in done.stderr
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert len(done.stderr) < 300
     assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["class", "none", "a_b-c", "con"])
+def test_odd_names_make_modules_that_python_takes(name: str, tmp_path: Path) -> None:
+    for kind in kinds():
+        target = tmp_path / "a folder" / kind
+        done = antiphon("plugins", "new", kind, name, "--folder", str(target), site=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"cd '{target}'" in done.stdout
+        for file in target.rglob("*.py"):
+            compile(file.read_text(encoding="utf-8"), str(file), "exec")
+
+
+def test_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    done = antiphon("plugins", "new", "env", "parrot", "--folder", str(file), site=tmp_path)
+    assert (done.returncode, "is a file" in done.stderr) == (1, True)
 
 
 def test_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def new(kind: str, name: str, folder: Path | None, as_json: bool) -> None:
         _print_json([str(path) for path in written])
         return
     click.echo(f"{folder} is written ({len(written)} files). Go on with:\n")
-    click.echo(f"    cd {folder}")
+    click.echo(f"    cd {shlex.quote(str(folder))}")
     click.echo("    pip install -e .")
     click.echo(f"    antiphon plugins show {name}")
     click.echo("    pytest tests")

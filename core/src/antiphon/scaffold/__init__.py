@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
+_LONGEST = 60  # file systems and indexes take names up to some length
 _SUFFIX = ".in"
 
 
@@ -36,15 +37,14 @@ def write_distribution(kind: str, name: str, folder: Path) -> list[Path]:
         The files, sorted.
 
     Raises:
-        InvalidParameter: The name is not of the form that distributions and modules take.
-        PluginError: The folder holds something.
+        InvalidParameter: The name is not of the form that distributions and modules take, is taken, or
+            says nothing.
+        PluginError: The folder holds something, or is none.
     """
-    if not _NAME.match(name):
-        raise InvalidParameter(
-            f"A plugin can't be named {name!r}: use small letters, digits and single dashes, and"
-            " begin with a letter."
-        )
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    _check_name(kind, name)
+    if folder.exists() and not folder.is_dir():
+        raise PluginError(f"{folder} is a file: choose another --folder.")
+    if folder.exists() and any(folder.iterdir()):
         raise PluginError(f"{folder} is there already and not empty: choose another --folder.")
     values = _values(name)
     written = []
@@ -57,6 +57,43 @@ def write_distribution(kind: str, name: str, folder: Path) -> list[Path]:
             target.write_text(text, encoding="utf-8", newline="\n")
             written.append(target)
     return sorted(written)
+
+
+def _check_name(kind: str, name: str) -> None:
+    from antiphon.families import TEMPLATE_NAMES
+    from antiphon.plugins import get_host
+    from antiphon.testing.family_detection import NOBODYS
+
+    if not _NAME.match(name) or len(name) > _LONGEST:
+        plain = re.sub("[^a-z0-9]+", "-", name.lower()).lstrip("-0123456789")[:_LONGEST].rstrip("-")
+        hint = f", for example {plain!r}" if plain and _NAME.match(plain) else ""
+        shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "..."
+        raise InvalidParameter(
+            f"A plugin can't be named {shown!r}: use small letters, digits and single dashes, at most"
+            f" {_LONGEST} of them, and begin with a letter{hint}."
+        )
+    if name.startswith("antiphon"):
+        raise InvalidParameter(
+            f"A plugin can't be named {name!r}: leave out 'antiphon', which is put before the name."
+        )
+    host = get_host(quiet=True)
+    wanted = {name, f"antiphon-{name.replace('_', '-')}"}
+    for record in host.records:
+        if wanted & {record.name, record.distribution} or f"{kind}:{name}" in record.provides:
+            raise InvalidParameter(
+                f"The name {name!r} is taken by {record.distribution} {record.version}, which is"
+                " installed: choose another one, or uninstall that."
+            )
+    if kind == "family" and name in TEMPLATE_NAMES:
+        raise InvalidParameter(
+            f"A family can't be named {name!r}: that is a template name of TorchRL's, which means"
+            " another dialect."
+        )
+    if kind == "family" and any(re.match(rf"{name}\b", nobody) for nobody in NOBODYS):
+        raise InvalidParameter(
+            f"A family can't be named {name!r}, as it could be any model's name: choose one that"
+            " tells its models from others."
+        )
 
 
 def _values(name: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from antiphon.testing.results import CheckSkipped, Problems, demand
 from antiphon.testing.subject import FamilySubject
 
 # Names that say nothing about a model, and things that are no chat models.
-_NOBODYS = (
+NOBODYS = (
     "model",
     "checkpoint-1200",
     "my-finetune-v2",
@@ -52,7 +52,7 @@ def check_foreign_names(subject: FamilySubject) -> None:
     family = subject.family
     problems = Problems("Look at name_patterns of the descriptor: they match more than its models.")
     patterns = [re.compile(pattern, re.IGNORECASE) for pattern in family.name_patterns]
-    for name in _NOBODYS:
+    for name in NOBODYS:
         with problems.case(repr(name)):
             for pattern in patterns:
                 demand(not pattern.search(name), f"the pattern {pattern.pattern!r} claims it")
