@@ -184,11 +184,14 @@ V3_1 = Grammar(
     bos=_BOS,
     roles=(
         _SYSTEM,
-        _FIRST,
+        replace(_FIRST, cut_behind="</think>"),
         RoleForm("user", _USER),
-        RoleForm("assistant", f"{_ASSISTANT}</think>", _EOS, after=("user",)),
-        RoleForm("assistant", _ASSISTANT, _EOS, after=("user",)),
-        RoleForm("assistant", "", _EOS, after=("tool", "assistant")),
+        RoleForm(
+            "assistant", f"{_ASSISTANT}</think>", _EOS, after=("user",), cut_behind="</think>"
+        ),
+        RoleForm("assistant", _ASSISTANT, _EOS, after=("user",), cut_behind="</think>"),
+        RoleForm("assistant", "", _EOS, after=("assistant",), cut_behind="</think>"),
+        RoleForm("assistant", "", _EOS, after=("tool",)),
         RoleForm("tool", *_RESULT),
     ),
     end_tokens=(_EOS,),

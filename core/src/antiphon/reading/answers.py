@@ -9,6 +9,7 @@ from typing import Any
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.compiled import Compiled, alternation
 from antiphon.reading.foreign import calls_in
+from antiphon.reading.grammar import RoleForm
 from antiphon.reading.machine import Machine
 from antiphon.reading.messages import call_dict, conversation_message
 from antiphon.reading.scan import WHITE
@@ -72,8 +73,7 @@ class AnswerReader:
             return None, close.end(), True
         if (unclosed and form.closer and not message.get("tool_calls")) or is_open:
             message["is_complete"] = False
-        if form.form.trims in ("left", "both"):
-            self._shield(message)
+        self._shield(message, form.form)
         if "unparsed_calls" not in message and isinstance(message["content"], str):
             foreign = calls_in(
                 message["content"],
@@ -210,15 +210,18 @@ class AnswerReader:
             message["reasoning_content"] = ""
         return message
 
-    def _shield(self, message: dict[str, Any]) -> None:
-        """Put the reasoning block, empty where there is none, back before a content that begins
-        with white space which the template would strip at the head of a message.
+    def _shield(self, message: dict[str, Any], form: RoleForm) -> None:
+        """Put back before a content what the template must have taken away: it would take more if
+        it found the content alone.
         """
         reasoning, content = self.grammar.reasoning, message["content"]
-        if reasoning is None or not isinstance(content, str) or content == content.lstrip():
+        if reasoning is None or not isinstance(content, str):
             return
-        thought = message.pop("reasoning_content", "")
-        message["content"] = f"{reasoning.opener}{thought}{reasoning.closer}{content}"
+        if form.cut_behind and form.cut_behind in content and not message.get("tool_calls"):
+            message["content"] = form.cut_behind + content
+        elif form.trims in ("left", "both") and content != content.lstrip():
+            thought = message.pop("reasoning_content", "")
+            message["content"] = f"{reasoning.opener}{thought}{reasoning.closer}{content}"
 
     def _quick(self, body: str, has_thought: bool) -> dict[str, Any] | None:
         """A body without calls, read without the machine; None where only that can tell."""

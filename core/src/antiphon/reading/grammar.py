@@ -109,6 +109,9 @@ class RoleForm:
         trims: Which ends of the text the template strips of white space: "", "left", "right" or
             "both". An answer that begins with white space all the same stood behind a reasoning
             block in its content, and is read with one.
+        cut_behind: What the template cuts an answer's content off behind, where it first stands there
+            (DeepSeek V3.1's ``</think>``). A content that holds it all the same stood behind
+            another one, and is read with it; unless there are calls, beside which nothing is cut.
         strict: A body with white space at an end that `trims` names is no message of this role
             alone (a system text stands before it, with nothing that tells where it ends); such a
             conversation is refused.
@@ -131,6 +134,7 @@ class RoleForm:
     preambles: tuple[Literals, ...] = ()
     begins: str = ""
     trims: Literal["", "left", "right", "both"] = ""
+    cut_behind: str = ""
     strict: bool = False
     unclosed: bool = False
     finals: tuple[str, ...] = ()
