@@ -150,6 +150,19 @@ def test_the_reward_sees_the_answer_of_its_own_row() -> None:
     assert all(got == wanted for got, wanted in seen)
 
 
+def test_a_task_from_an_asynchronous_function_keeps_its_limit_of_turns() -> None:
+    async def respond(messages: Any, row: Any, turn: int) -> Reply:
+        await asyncio.sleep(0)
+        return Reply([{"role": "user", "content": "And?"}], reward=float(turn))
+
+    task = FunctionTask(respond, data_key="question", max_turns=3)
+    trajectories = rolled_out(Awaited(), task=task, samples=1)
+    assert [[turn.reward for turn in t.turns] for t in trajectories] == [[1.0, 2.0, 3.0]] * len(
+        ROWS
+    )
+    assert all(t.truncated for t in trajectories)
+
+
 def test_an_asynchronous_task_is_refused_in_rounds() -> None:
     class Slow(WordProblems):
         async def respond(self, messages: Any, row: Any, turn: int) -> Reply:  # type: ignore[override]

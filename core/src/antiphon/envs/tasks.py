@@ -8,7 +8,8 @@ backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -216,11 +217,14 @@ class WordProblems(Task):
 
 
 class FunctionTask(Task):
-    """A task from a function: ``respond(messages, row, turn) -> Reply``."""
+    """A task from a function: ``respond(messages, row, turn) -> Reply``.
+
+    The function may be ``async``, as a task's `respond` may for `roll_out_async`.
+    """
 
     def __init__(
         self,
-        respond: Callable[[Sequence[Message], Mapping[str, Any], int], Reply],
+        respond: Callable[[Sequence[Message], Mapping[str, Any], int], Reply | Awaitable[Reply]],
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -228,6 +232,14 @@ class FunctionTask(Task):
 
     def respond(self, messages: Sequence[Message], row: Mapping[str, Any], turn: int) -> Reply:
         reply = self._respond(messages, row, turn)
+        if inspect.isawaitable(reply):
+            return self._awaited(reply, turn)  # type: ignore[return-value]
+        return self._limited(reply, turn)
+
+    async def _awaited(self, reply: Awaitable[Reply], turn: int) -> Reply:
+        return self._limited(await reply, turn)
+
+    def _limited(self, reply: Reply, turn: int) -> Reply:
         if reply.terminated or self.max_turns is None or turn < self.max_turns:
             return reply
         return Reply((), reply.reward, False, True, reply.info)
