@@ -161,7 +161,14 @@ class AnswerReward(Transform):
 
 
 class FormatReward(AnswerReward):
-    """Rewards answers in which a pattern is found: 1 if it is, else 0, times ``weight``."""
+    """Rewards answers in which a pattern is found: 1 if it is, else 0, times ``weight``.
+
+    Args:
+        pattern: A regular expression; its dot matches ends of lines too.
+        weight: What a match is worth.
+        key: Where the reward stands in the results.
+        visible_only: Whether the reasoning is left out.
+    """
 
     def __init__(
         self,

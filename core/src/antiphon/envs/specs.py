@@ -158,7 +158,13 @@ class _TensorSpec(Spec):
 
 
 class Unbounded(_TensorSpec):
-    """A tensor with no limit on its values."""
+    """A tensor with no limit on its values.
+
+    Args:
+        shape: The tensor's, batch dimensions first.
+        dtype: Its dtype.
+        device: Where it is; None for anywhere.
+    """
 
     def rand(self) -> torch.Tensor:
         size, dtype = self._size(1), cast("torch.dtype", self.dtype)
@@ -170,7 +176,18 @@ class Unbounded(_TensorSpec):
 
 
 class Bounded(_TensorSpec):
-    """A tensor whose values lie in ``[low, high]``."""
+    """A tensor whose values lie in ``[low, high]``.
+
+    Args:
+        low: The least value.
+        high: The greatest.
+        shape: The tensor's, batch dimensions first.
+        dtype: Its dtype.
+        device: Where it is; None for anywhere.
+
+    Raises:
+        InvalidParameter: ``low`` is above ``high``.
+    """
 
     def __init__(
         self,
@@ -202,7 +219,17 @@ class Bounded(_TensorSpec):
 
 
 class Categorical(_TensorSpec):
-    """A tensor of class numbers ``0 .. n-1``; with ``n=2`` and dtype bool, a flag."""
+    """A tensor of class numbers ``0 .. n-1``; with ``n=2`` and dtype bool, a flag.
+
+    Args:
+        n: The number of classes.
+        shape: The tensor's, batch dimensions first.
+        dtype: Its dtype.
+        device: Where it is; None for anywhere.
+
+    Raises:
+        InvalidParameter: ``n`` is below 1.
+    """
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def read_conversation(
     family: str | ModelFamily | Grammar | None = None,
     tools: Iterable[Any] | None = None,
 ) -> Conversation:
-    """Read as `parse` does, and also say what else the rendering tells; see `Conversation`."""
+    """Read as `parse` does, with its arguments, and also say what else the rendering tells; see `Conversation`."""
     grammar = resolve_grammar(tokenizer, family)
     compiled, text = _prepare(grammar, text_or_ids, tokenizer)
     conversation = splitter_of(compiled).read(text)
@@ -135,7 +135,7 @@ def read_response(
     family: str | ModelFamily | Grammar | None = None,
     tools: Iterable[Any] | None = None,
 ) -> Reading:
-    """Read as `parse_response` does, and keep what each part of the text was; see `Reading`."""
+    """Read as `parse_response` does, with its arguments, and keep what each part of the text was; see `Reading`."""
     machine, known = _read(text_or_ids, prompt, tokenizer, family, tools, keeps=True)
     return finish(machine, known)
 

@@ -21,6 +21,15 @@ class StreamParser:
     """Reads one completion bit by bit; however it is cut, the result is that of reading it at once.
 
     All bits are text or all are ids: the first one settles which.
+
+    Args:
+        grammar: What to read by.
+        prompt: What precedes the completion, text or ids; it tells where a reasoning block is open.
+        tokenizer: Decodes ids; not needed for text.
+        tools: Type and judge the calls.
+
+    Raises:
+        ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
 
     def __init__(

@@ -211,13 +211,29 @@ def _told(value: Any) -> Any:
 
 
 def check_backend(subject: Any, *, only: Iterable[str] | None = None) -> Report:
-    """Run the checks of a backend on a `BackendSubject` and return how they went."""
+    """Run the checks of a backend and return how they went.
+
+    Args:
+        subject: A `BackendSubject`.
+        only: The names of the checks to run; None for all.
+
+    Raises:
+        InvalidParameter: No check has such a name.
+    """
     results = _run(BACKEND_CHECKS, subject, only)
     return Report(subject.name, "backend", _versions(subject.name), results)
 
 
 def check_environment(subject: Any, *, only: Iterable[str] | None = None) -> Report:
-    """Run the checks of an environment on an `EnvSubject` and return how they went."""
+    """Run the checks of an environment and return how they went.
+
+    Args:
+        subject: An `EnvSubject`.
+        only: The names of the checks to run; None for all.
+
+    Raises:
+        InvalidParameter: No check has such a name.
+    """
     results = _run(ENV_CHECKS, subject, only)
     return Report(subject.name, "environment", _versions(subject.name), results)
 
