@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from antiphon.testing.parity import as_newest
 from antiphon.tokenizer_files import read_tokenizer
 
 DATA = Path(__file__).parent / "data"
@@ -56,8 +57,8 @@ def oracle(template: str, messages: list[Any], tools: Any = None, **variables: A
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        return render_jinja_template([messages], tools=tools, chat_template=template, **variables)[
-            0
-        ][0]
+        return render_jinja_template(
+            [as_newest(messages)], tools=tools, chat_template=template, **variables
+        )[0][0]
     except Exception:  # a template may raise anything
         return None

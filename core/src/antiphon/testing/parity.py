@@ -20,7 +20,7 @@ import hashlib
 import importlib.util
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -100,12 +100,19 @@ def as_newest(messages: Sequence[Any]) -> list[Any]:
     """Return messages for an older transformers to render as the newest would.
 
     It hands a template the reasoning of a message under the names that templates ask for, whichever it was given
-    under; `antiphon.render` does likewise, whatever is installed.
+    under, and refuses what is no message; `antiphon.render` does likewise, whatever is installed.
+
+    Raises:
+        TypeError: Something is no message.
     """
     if _shares_reasoning():
         return list(messages)
     told = []
     for message in messages:
+        if not (
+            isinstance(message, Mapping) or is_dataclass(message) or hasattr(message, "model_dump")
+        ):
+            raise TypeError(f"a message can't be a {type(message).__name__}")
         names = [
             n for n in REASONING_FIELDS if isinstance(message, dict) and message.get(n) is not None
         ]
