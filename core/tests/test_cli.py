@@ -118,7 +118,7 @@ WRONG = [
     (["view", "{file}"], "Row 0 of", [{"input_ids": 5}]),
     (["view", "{file}"], "Row 0 of", [{"input_ids": [1], "assistant_mask": [1], "messages": 5}]),
     (["view", "{file}"], "holds no rows", []),
-    (["drift", "{file}", "--tokenizer", "nowhere"], "There is no tokenizer", [MESSAGES]),
+    (["drift", "{file}", "--tokenizer", "a/b/c"], "There is no tokenizer", [MESSAGES]),
     (["plugins", "show", "unheard-of"], "unheard-of", None),
 ]
 
@@ -190,6 +190,25 @@ def test_characters_that_output_lacks_are_written_as_escapes(file: Any, encoding
         assert b"\\ud800" in done.stdout
         if options:
             assert "\ud800 \u00fc \U0001f600" in json.loads(done.stdout)["text"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell of Windows closes no streams")
+def test_closed_and_full_streams_are_no_fault_of_the_program(file: Any) -> None:
+    antiphon = f"{sys.executable} -m antiphon.cli"
+    render = f"{antiphon} render --family chatml"
+    for line, code, told in (
+        (f"{antiphon} plugins list >&-", 0, ""),
+        (f"{render} {file(MESSAGES)} >&-", 0, ""),
+        (f"{render} {file(MESSAGES)} 2>&-", 0, ""),
+        (f"{render} nowhere.json 2>&-", 1, ""),
+        (f"{render} - <&-", 1, "antiphon: Standard input is closed"),
+        (f"{render} - </dev/null", 1, "antiphon: standard input is empty"),
+    ):
+        done = subprocess.run(
+            line, shell=True, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stderr[: len(told)]) == (code, told), (line, done.stderr)
+        assert "fault in the program" not in done.stderr
 
 
 def test_debug_raises_anywhere_on_the_line(file: Any) -> None:

@@ -186,7 +186,8 @@ def run(arguments: Sequence[str]) -> int:
     line = [argument for argument in own if argument != "--debug"] + separator + rest
     try:
         result = cast("Any", app.main(line, prog_name="antiphon", standalone_mode=False))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is where somebody closed it: antiphon ... >&-
+            sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return 0
@@ -243,8 +244,8 @@ def _show_warning(
 
 def _sentence(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        text = f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     return text if text.endswith((".", "!", "?", ")")) else text + "."
 
 

@@ -18,9 +18,7 @@ from antiphon.cli import inputs
     required=True,
     help="A hub name or a folder: the tokenizer that the stored ids are of.",
 )
-@click.option("--family", help="A dialect or a line, for example qwen3 or llama.")
-@click.option("--template", help="A file with a chat template.")
-@click.option("--set", "settings", multiple=True, help="A template variable: name=value.")
+@inputs.template_options
 @click.option(
     "--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Differences shown."
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,6 +19,8 @@ from antiphon.errors import (
     ModelNotFound,
     reason_of,
 )
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Conversation:
     variables: dict[str, Any] = field(default_factory=dict)
 
 
+def template_options(command: Command) -> Command:
+    """Add the options that say which template is used: ``family``, ``template`` and ``settings``."""
+    for option in (
+        click.option("--set", "settings", multiple=True, help="A template variable: name=value."),
+        click.option("--template", help="A file with a chat template."),
+        click.option("--family", help="A dialect or a line, for example qwen3 or llama."),
+    ):
+        command = option(command)
+    return command
+
+
 def read_text(path: str) -> str:
     """Return a file's text, or standard input's for ``-``, without a mark of its encoding.
 
@@ -45,6 +58,8 @@ def read_text(path: str) -> str:
         InvalidData: It is not UTF-8.
         OSError: It can't be read.
     """
+    if path == "-" and sys.stdin is None:
+        raise InvalidData("Standard input is closed; name a file in place of -.")
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     try:
         return data.decode("utf-8-sig")

@@ -11,13 +11,11 @@ from antiphon.cli import inputs
 
 @click.command()
 @click.argument("file")
-@click.option("--family", help="A dialect or a line, for example qwen3 or llama.")
-@click.option("--template", help="A file with a chat template.")
+@inputs.template_options
 @click.option("--tokenizer", help="A hub name or a folder; its own template is used.")
 @click.option("--tools", help="A JSON file with tools, in place of the rows' own.")
 @click.option("--prompt/--no-prompt", default=False, help="End with what precedes an answer.")
 @click.option("--continue", "go_on", is_flag=True, help="Leave the last message open.")
-@click.option("--set", "settings", multiple=True, help="A template variable: name=value.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON per conversation.")
 @click.option("--explain", is_flag=True, help="Mark what comes from messages, and turns.")
 def render(

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     required=True,
     help="A hub name or a folder; its own template is used unless another is named.",
 )
-@click.option("--family", help="A dialect or a line, for example qwen3 or llama.")
-@click.option("--template", help="A file with a chat template.")
+@inputs.template_options
 @click.option("--tools", help="A JSON file with tools, for conversations that bring none.")
-@click.option("--set", "settings", multiple=True, help="A template variable: name=value.")
 @click.option("--split", default="train", show_default=True, help="The split of a data set.")
 @click.option("--config", help="The configuration of a data set.")
 @click.option(

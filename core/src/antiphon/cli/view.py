@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     "tokenizer",
     help="A hub name or a folder; by default what FILE names.",
 )
-@click.option("--family", help="A dialect or a line, for example qwen3 or llama.")
-@click.option("--template", help="A file with a chat template.")
-@click.option("--set", "settings", multiple=True, help="A template variable: name=value.")
+@inputs.template_options
 @click.option("--row", type=click.IntRange(min=0), help="Only this row; the first is 0.")
 @click.option(
     "--limit",
