@@ -18,6 +18,8 @@ from antiphon.scaffold import write_distribution
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "authors-guide.md").read_text(encoding="utf-8")
 HOOKS = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+DATA = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+QWEN = Path(os.environ.get("ANTIPHON_TEST_TOKENIZERS", "")) / "tokenizer-qwen3" / "models"
 EXAMPLE = ROOT / "examples" / "plugin-gemma"
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -113,6 +115,18 @@ def test_commands_of_the_hooks_guide_use_every_hook(tmp_path: Path) -> None:
     assert re.search(r"\d+ passed", told)
     assert told.splitlines()[-1] == "2"
     lint(folder)
+
+
+def test_commands_and_code_of_the_data_guide_print_what_it_says(tmp_path: Path) -> None:
+    if not QWEN.is_dir():
+        pytest.skip("the tokenizer of Qwen 3 is not there (make tokenizers)")
+    pytest.importorskip("pyarrow", reason="the guide writes Parquet files")
+    _, told = follow(DATA.replace("Qwen/Qwen3-8B", str(QWEN)), tmp_path)
+    blocks = re.findall(r"^```(\w*)(?: \S+)?\n(.*?)^```$", DATA, re.MULTILINE | re.DOTALL)
+    outputs = [text for language, text in blocks if not language]
+    assert len(outputs) == 3
+    for output in outputs:
+        assert output in told
 
 
 def test_every_hook_has_its_example() -> None:
