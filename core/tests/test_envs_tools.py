@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import importlib.util
 import json
 import pickle
 import threading
 import time
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon import ChatEnv, History
 from antiphon.conversations.containers import ChatHistory
@@ -35,13 +34,7 @@ from tensordict import TensorDict, TensorDictBase
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    path = Path(__file__).with_name("rollout_helpers.py")
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.byte_tokenizer(HERMES)
+    return rollout_helpers.byte_tokenizer(HERMES)
 
 
 HERMES = (
@@ -182,6 +175,7 @@ def test_a_result_is_told_under_the_calls_name_and_id() -> None:
         ({"role": "assistant", "tool_calls": ["weather"]}, "it names no function"),
         (called("failing", {}), "RuntimeError: out of order"),
         (called("weather", {}, status="malformed", problem="no brace"), "can't be read: no brace"),
+        (called("weather", {}, status="foreign", problem="GLM's"), "can't be read: GLM's"),
     ],
 )
 def test_whatever_goes_wrong_is_told_to_the_model(message: Any, reason: str) -> None:
