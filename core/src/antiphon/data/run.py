@@ -31,6 +31,7 @@ from antiphon.data.shards import (
 )
 from antiphon.data.sources import Block, RowSource, rows_of
 from antiphon.data.training import SampleOptions, make_samples
+from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, OutputError
 from antiphon.fingerprints import digest, template_fingerprint, tokenizer_fingerprint
 
@@ -268,6 +269,9 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
             f"Writing rows {_rows(block)} to {path} failed at row {at}: {error.strerror or error}; the shards finished "
             "before are valid, make room and go on with --resume."
         ) from error
+    finally:
+        # A data set seldom says a thing twice: kept, its texts would fill the cache, in every process.
+        view(tokenizer)._ids.clear()
 
 
 def _rows(block: Block) -> str:
