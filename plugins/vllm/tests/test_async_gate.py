@@ -1,4 +1,4 @@
-"""One temperature at a time, in the order of coming; nobody waits for ever."""
+"""One state at a time (temperatures here), in the order of coming; nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import random
 
 import pytest
-from antiphon_vllm.async_gate import TemperatureGate
+from antiphon_vllm.async_gate import Gate
 
 
 class Engine:
     """Knows who is inside, and at what temperature it stands."""
 
     def __init__(self):
-        self.gate = TemperatureGate(self.change)
+        self.gate = Gate(1.0, self.change)
         self.temperature, self.inside, self.changes, self.order = 1.0, 0, 0, []
 
     async def change(self, temperature):

@@ -1,4 +1,4 @@
-"""Sampling parameters of the engine's own, stop strings, engine options, adapters."""
+"""Sampling parameters of the engine's own, stop strings, engine options."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_layout_parameters_change_nothing(engine):
         ({"structured_outputs": {"shape": 1}}, "one kind of structured outputs"),
         ({"presence_penalty": 3.0}, "presence_penalty comes to 3"),
         ({"allowed_token_idz": [1]}, "did you mean 'allowed_token_ids'"),
-        ({"lora_request": "/nowhere"}, "not a folder"),
+        ({"lora_request": "/nowhere"}, "enable_lora=True"),
     ],
     ids=lambda v: next(iter(v)) if isinstance(v, dict) else "",
 )
@@ -105,31 +105,6 @@ def test_stop_strings_cut_the_text_and_keep_the_ids_as_everywhere(engine):
         assert len(made.log_probs[0]) == len(found)
 
 
-def test_an_adapter_answers_as_its_merged_model(tmp_path, tokenizer):
-    peft = pytest.importorskip("peft", reason="peft makes the adapter")
-    model = build("llama")
-    adapted = peft.get_peft_model(
-        build("llama"), peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"])
-    )
-    with torch.no_grad():
-        for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
-                parameter.normal_(std=0.3)
-    adapted.save_pretrained(tmp_path)
-    engine = VLLMBackend(
-        model, tokenizer=tokenizer, kv_cache_memory_bytes=1 << 26, enable_lora=True, max_lora_rank=8
-    )
-    made = engine.generate(ROWS, params(engine, lora_request=str(tmp_path), ignore_eos=True))
-    plain = engine.generate(ROWS, params(engine, ignore_eos=True))
-    assert made.ids != plain.ids
-    rows = [[*row, *ids] for row, ids in zip(ROWS.rows, made.ids, strict=True)]
-    merged = TransformersBackend(adapted.merge_and_unload().eval())
-    wanted = merged.score(TokenBatch(rows), starts=[3, 4])
-    for one, other in zip(made.log_probs, wanted.log_probs, strict=True):
-        assert torch.allclose(one, other, atol=1e-3)
-    engine.close()
-
-
 def test_options_that_the_backend_relies_on_are_its_own():
     with pytest.raises(InvalidParameter, match="logprobs_mode"):
         VLLMBackend(build("llama"), logprobs_mode="processed_logprobs")
@@ -148,3 +123,7 @@ def test_a_model_that_is_not_there_is_named():
 def test_what_is_no_model_is_refused():
     with pytest.raises(InvalidParameter, match="dict is no model"):
         VLLMBackend({})
+
+
+def test_prefixes_are_kept_by_default(engine):
+    assert engine.llm.llm_engine.vllm_config.cache_config.enable_prefix_caching

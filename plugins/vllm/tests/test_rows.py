@@ -76,6 +76,17 @@ def test_a_conversations_next_turn_starts_from_what_is_cached(engine_of):
     assert torch.allclose(cached.log_probs[0], fresh.log_probs[0], atol=1e-4)
 
 
+def test_little_of_what_came_before_a_turn_is_computed_again(engine):
+    """Short prompts too: on the processor the engine would share nothing below 128 ids."""
+    from vllm import SamplingParams as EngineParams
+
+    row = [(7 * i) % 300 + 4 for i in range(70)]
+    answers = engine.generate(TokenBatch([row], [1]), FREE).ids[0]
+    following = {"prompt_token_ids": [*row, *answers, 40, 41, 42]}
+    (output,) = engine.llm.generate([following], EngineParams(max_tokens=1), use_tqdm=False)
+    assert output.num_cached_tokens >= 64
+
+
 def test_the_context_bounds_an_answer(engine):
     row = [7] * (engine.max_context - 3)
     made = engine.generate(TokenBatch([row], [1]), SamplingParams(ignore_eos=True))

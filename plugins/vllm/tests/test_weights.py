@@ -6,10 +6,14 @@ import copy
 
 import pytest
 import torch
+import transformers
 from antiphon.errors import BackendError
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers import TransformersBackend
+from antiphon_vllm.backend import VLLMBackend
+from antiphon_vllm.weights import Checkpoint
+from tiny_models import build
 
 CLOSE = 1e-4
 PROBE = TokenBatch([list(range(5, 45)), [9, 8, 7, 200, 310, 8, 7]])
@@ -145,3 +149,85 @@ def test_a_trainer_that_untied_its_head_is_told(engine_of):
     with pytest.raises(BackendError, match="one weight in the engine's model"):
         engine.load_weights(weights)
     assert apart(engine, model) < CLOSE
+
+
+def test_a_model_within_torchs_wrappers_sends_its_weights_too(engine_of):
+    engine, model = engine_of("llama")
+    compiled = torch.compile(copy.deepcopy(model))
+    with torch.no_grad():
+        compiled.model.embed_tokens.weight.mul_(0.5)
+    weights = compiled.state_dict()
+    assert any(name.startswith("_orig_mod.") for name in weights)
+    engine.load_weights({f"module.{name}": value for name, value in weights.items()})
+    assert apart(engine, compiled._orig_mod) < CLOSE
+    engine.load_weights(model.state_dict())
+    assert apart(engine, model) < CLOSE
+
+
+def test_an_engine_in_another_process_follows_too(tokenizer):
+    model = build("llama", **TIED)
+    engine = VLLMBackend(model, tokenizer=tokenizer, in_process=False)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.manual_seed(2))
+    assert apart(engine, model) > 100 * CLOSE
+    engine.load_weights(model.state_dict(), version="new")
+    assert apart(engine, model) < CLOSE
+    assert engine.score(PROBE).weight_version == "new"
+    engine.close()
+
+
+def test_an_interrupt_while_weights_are_taken_ends_the_backend(tokenizer, monkeypatch):
+    """What was half loaded must not answer as if it were one model."""
+    model = build("llama")
+    engine = VLLMBackend(model, tokenizer=tokenizer, kv_cache_memory_bytes=1 << 26)
+
+    def half(worker, weights):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("antiphon_vllm.worker.load_weights", half)
+    with pytest.raises(KeyboardInterrupt):
+        engine.load_weights(model.state_dict())
+    with pytest.raises(BackendError, match="interrupted while it took weights"):
+        engine.score(PROBE)
+    engine.close()
+
+
+# What a set of weights must be is settled before an engine is asked.
+
+
+def test_a_quantised_checkpoint_takes_no_trainers_weights():
+    config = build("llama").config
+    config.quantization_config = {"quant_method": "fp8"}
+    with pytest.raises(BackendError, match="stored quantised"):
+        Checkpoint(config)
+
+
+def test_a_weight_that_is_spread_over_devices_is_refused():
+    model = build("llama")
+    weights = model.state_dict()
+
+    class Spread(torch.Tensor):
+        def full_tensor(self):
+            return torch.Tensor(self)
+
+    name = "model.norm.weight"
+    weights[name] = weights[name].as_subclass(Spread)
+    with pytest.raises(BackendError, match=r"'model\.norm\.weight' is spread over several devices"):
+        Checkpoint(model.config).prepare(weights)
+
+
+def test_a_model_that_sees_pictures_is_known_by_its_own_class():
+    text = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    vision = {"depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2}
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={**text, **heads}, vision_config={**vision, "out_hidden_size": 32}
+    )
+    config.architectures = ["Qwen2_5_VLForConditionalGeneration"]
+    model = transformers.Qwen2_5_VLForConditionalGeneration(config)
+    ready = Checkpoint(config).prepare(model.state_dict())
+    assert len(ready) >= len(list(model.parameters())) - 1
+    config.architectures = ["NobodyKnows"]
+    with pytest.raises(BackendError, match="can't make the engine's model"):
+        Checkpoint(config)

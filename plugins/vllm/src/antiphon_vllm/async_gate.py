@@ -1,39 +1,44 @@
-"""One temperature at a time: what an engine that divides all its logits by one number needs."""
+"""One state at a time: what an engine needs that treats all requests under way alike."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeVar
+
+_State = TypeVar("_State")
 
 
-class TemperatureGate:
-    """Lets requests of one temperature in at a time, in the order in which they come.
+class Gate(Generic[_State]):
+    """Lets requests in that want the engine in one state, in the order in which they come.
 
-    The engine divides all logits by one number (see `antiphon_vllm.worker.set_temperature`), so
-    requests at another wait until it is free. To be used in one event loop.
+    The engine divides all logits by one number, for example (see
+    `antiphon_vllm.worker.set_temperature`), so requests at another wait until it is free. To be used
+    in one event loop.
 
     Args:
-        change: Sets the engine's number.
+        state: The engine's at first.
+        change: Puts the engine into another.
     """
 
-    def __init__(self, change: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(self, state: _State, change: Callable[[_State], Awaitable[None]]) -> None:
+        self._state = state
         self._change = change
-        self._temperature = 1.0
         self._inside = 0
         self._turn = asyncio.Lock()  # whoever waits for it is served in order
         self._empty = asyncio.Event()
         self._empty.set()
 
     @contextlib.asynccontextmanager
-    async def at(self, temperature: float) -> AsyncIterator[None]:
-        """Be inside at this temperature."""
-        if temperature != self._temperature or self._turn.locked():
+    async def at(self, state: _State) -> AsyncIterator[None]:
+        """Be inside while the engine is in this state."""
+        if state != self._state or self._turn.locked():
             async with self._turn:
-                if temperature != self._temperature:
+                if state != self._state:
                     await self._empty.wait()
-                    await self._change(temperature)
-                    self._temperature = temperature
+                    await self._change(state)
+                    self._state = state
                 self._enter()
         else:
             self._enter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from antiphon.generation.stopping import find_end_ids
 from antiphon_transformers.embedded import NAMES, embedded_folder
 
 from antiphon_vllm import _compat, worker
-from antiphon_vllm.adapters import Adapters
+from antiphon_vllm.adapters import Adapters, not_loaded
+from antiphon_vllm.async_weights import stored
 from antiphon_vllm.engine import (
     as_folder,
     close_llm,
@@ -118,6 +120,8 @@ class VLLMBackend:
         elif isinstance(tokenizer, str):
             settings["tokenizer"] = tokenizer
         self.llm = open_llm(name, settings, in_process=in_process)
+        with self._naming_the_engine():
+            self.llm.collective_rpc("antiphon_end_with", args=(os.getpid(),))
         self._declared = declared_ends(self._config)
 
     @property
@@ -160,8 +164,9 @@ class VLLMBackend:
             max_context=self.max_context,
         )
         requests = sampling.requests(batch)
-        lora = self._adapters.request(params.extra.get("lora_request"))
+        lora = self._adapters.request(params.extra.get("lora_request"), self._engine_config)
         with self._lock:
+            self._load_adapter(lora)
             outputs = self._run(requests, sampling.temperature, lora)
             version = self._version
         n = params.num_return_sequences
@@ -233,10 +238,19 @@ class VLLMBackend:
         self._check_open()
         with self._lock, torch.no_grad():
             if self._checkpoint is None:
-                self._checkpoint = Checkpoint(self._config.hf_config)
+                self._checkpoint = Checkpoint(
+                    self._config.hf_config, trust_remote_code=self._config.trust_remote_code
+                )
             ready = self._checkpoint.prepare(weights)
-            self._in_worker(worker.load_weights, "antiphon_load_weights", ready)
-            self.llm.reset_prefix_cache()
+            self._broken = True  # until they are in place: what interrupts this leaves half of them
+            if _compat.worker_here(self.llm):
+                self._in_worker(worker.load_weights, "antiphon_load_weights", ready)
+            else:
+                with stored(ready) as folder:
+                    self._in_worker(worker.load_files, "antiphon_load_files", folder)
+            with self._naming_the_engine():
+                _compat.forget_prefixes(self.llm)
+            self._broken = False
             self._version = _next(self._version) if version is None else version
 
     def close(self) -> None:
@@ -266,10 +280,24 @@ class VLLMBackend:
 
     def _in_worker(self, function: Callable[..., None], name: str, argument: Any) -> None:
         """Call one of `worker`'s functions where the model is."""
-        parallel = self.llm.llm_engine.vllm_config.parallel_config
+        parallel = self._engine_config.parallel_config
         with self._naming_the_engine():
             known = parallel.worker_extension_cls == worker.EXTENSION
             self.llm.collective_rpc(name if known else function, args=(argument,))
+
+    def _load_adapter(self, lora: Any) -> None:
+        """Load an adapter before anything is asked of it: one that does not fit would end a batch."""
+        if not self._adapters.is_new(lora):
+            return
+        try:
+            self.llm.llm_engine.add_lora(lora)
+        except Exception as error:  # how the engine hands over whatever a worker raised
+            raise not_loaded(lora, error) from error
+        self._adapters.has_loaded(lora)
+
+    @property
+    def _engine_config(self) -> Any:
+        return self.llm.llm_engine.vllm_config
 
     @property
     def _is_eager(self) -> bool:
@@ -306,7 +334,10 @@ class VLLMBackend:
         if self._closed:
             raise BackendError("The backend is closed; make a new one.")
         if self._broken:
-            raise BackendError("The backend's engine has failed before; make a new backend.")
+            raise BackendError(
+                "The backend's engine has failed before, or was interrupted while it took weights; make "
+                "a new backend."
+            )
 
 
 def _taken(llm: Any, options: Mapping[str, Any]) -> Any:

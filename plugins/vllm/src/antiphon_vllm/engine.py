@@ -28,6 +28,9 @@ _FIXED: Mapping[str, Any] = {
 }
 # Memory for keys and values on the processor, where the engine would take nearly all there is.
 _CPU_CACHE_BYTES = 1 << 30
+# What the processor's engine keeps of a prompt, it keeps in blocks of so many ids; of its own it takes
+# 128, and each turn of a conversation would compute 64 ids of those before it again, on average.
+_CPU_BLOCK = 32
 
 _opening = threading.Lock()
 # What stops each engine in this process; what they share goes with the last of them.
@@ -52,7 +55,6 @@ def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) ->
         )
     defaults: dict[str, Any] = {
         "max_logprobs": -1,  # entropies need all of them
-        "enable_prefix_caching": True,
         "dtype": dtype or _stored_dtype(name, given),
         "use_tqdm_on_load": False,
     }
@@ -62,6 +64,7 @@ def engine_options(name: str, given: Mapping[str, Any], *, dtype: str | None) ->
         # A prompt in parts draws for each part and takes the draw back, which seeded generators of the
         # processor can't (up to 0.32 at least): the engine would die of it.
         defaults["enable_chunked_prefill"] = False
+        defaults["block_size"] = _CPU_BLOCK
         if not os.environ.get("VLLM_CPU_KVCACHE_SPACE"):
             defaults["kv_cache_memory_bytes"] = _CPU_CACHE_BYTES
     return {**defaults, **given, **_FIXED, "model": name}

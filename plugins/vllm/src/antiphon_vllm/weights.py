@@ -6,11 +6,17 @@ be replaced alone: what is missing would be garbage. So a set is checked before 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from antiphon.errors import BackendError
+
+# What torch's wrappers for compiling, sharding, recomputing and many processes put into names.
+_WRAPPERS = re.compile(
+    r"(?:^|(?<=\.))(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.|^module\."
+)
 
 
 class Checkpoint:
@@ -18,21 +24,29 @@ class Checkpoint:
 
     Args:
         config: The model's configuration.
+        trust_remote_code: Whether code that comes with the model may be run.
+
+    Raises:
+        BackendError: The engine's weights are not a trainer's: quantised ones, or those of a model
+            that transformers does not know.
     """
 
-    def __init__(self, config: Any) -> None:
-        from transformers import AutoModelForCausalLM
-
+    def __init__(self, config: Any, *, trust_remote_code: bool = False) -> None:
+        if getattr(config, "quantization_config", None):
+            raise BackendError(
+                f"The engine's checkpoint ({config.architectures}) is stored quantised, and a trainer's "
+                "weights can't take the place of its; start the engine from the plain checkpoint (with "
+                "quantization=... it quantises that, and all weights that come later, by itself)."
+            )
         with torch.device("meta"):
-            make: Any = AutoModelForCausalLM.from_config
-            self._model: Any = make(config)
+            self._model: Any = _built(config, trust_remote_code)
         self._shapes = {name: value.shape for name, value in self._model.state_dict().items()}
         self._head, self._embedding = self._tied_pair()
 
     def _tied_pair(self) -> tuple[str | None, str | None]:
         """Return the names of head and embedding where one weight serves as both."""
         head, embedding = self._model.get_output_embeddings(), self._model.get_input_embeddings()
-        if head is None or not self._model.config.get_text_config().tie_word_embeddings:
+        if head is None or head.weight is not embedding.weight:
             return None, None
         names = {id(module): name for name, module in self._model.named_modules()}
         return f"{names[id(head)]}.weight", f"{names[id(embedding)]}.weight"
@@ -43,13 +57,14 @@ class Checkpoint:
         """Return the weights as an engine takes them.
 
         Args:
-            weights: A model's ``state_dict()``, or its items.
+            weights: A model's ``state_dict()``, or its items; also of a model within torch's wrappers
+                (``torch.compile``, ``DistributedDataParallel`` and so on).
 
         Raises:
-            BackendError: One is missing, unknown, or of another shape; a head and an embedding that
-                are one weight in the engine's model differ.
+            BackendError: One is missing, unknown, spread over devices, or of another shape; a head and
+                an embedding that are one weight in the engine's model differ.
         """
-        given = dict(weights)
+        given = {self._plain(name): value for name, value in dict(weights).items()}
         self._check(given)
         if self._head is not None and self._head in given:
             head = given.pop(self._head)
@@ -62,8 +77,16 @@ class Checkpoint:
                 )
         return self._as_on_disk(given)
 
+    def _plain(self, name: str) -> str:
+        return name if name in self._shapes else _WRAPPERS.sub("", name)
+
     def _check(self, given: Mapping[str, torch.Tensor]) -> None:
         for name, value in given.items():
+            if hasattr(value, "full_tensor"):  # torch's DTensor
+                raise BackendError(
+                    f"The weight {name!r} is spread over several devices; gather it first (full_tensor(), "
+                    "in all processes that hold a part)."
+                )
             if name not in self._shapes:
                 raise BackendError(
                     f"The model has no weight {name!r}; send it under the names of its state_dict()."
@@ -86,3 +109,21 @@ class Checkpoint:
         from transformers.core_model_loading import revert_weight_conversion
 
         return list(revert_weight_conversion(self._model, given).items())
+
+
+def _built(config: Any, trust_remote_code: bool) -> Any:
+    """Return the model that transformers makes of a configuration, without weights."""
+    import transformers
+
+    make: Any = transformers.AutoModelForCausalLM.from_config
+    try:
+        return make(config, trust_remote_code=trust_remote_code)
+    except ValueError as error:
+        # One that is not for text alone has no class under that name; its checkpoint says which.
+        for name in getattr(config, "architectures", None) or ():
+            if (known := getattr(transformers, name, None)) is not None:
+                return known(config)
+        raise BackendError(
+            f"transformers can't make the engine's model ({config.architectures}), so what its weights "
+            f"are called is not known here ({error})."
+        ) from error

@@ -6,6 +6,10 @@ workers are processes of their own (``worker_extension_cls``); nothing of it imp
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -18,6 +22,9 @@ _HOOK = "_antiphon_temperature"
 
 #: The worker extension, as the engine takes it.
 EXTENSION = "antiphon_vllm.worker.WorkerExtension"
+
+# Seconds between two looks at the owner of an engine.
+_LOOK = 1.0
 
 
 def set_temperature(worker: Any, temperature: float) -> None:
@@ -41,6 +48,47 @@ def load_weights(worker: Any, weights: Weights) -> None:
     _pack_again(worker.get_model())
 
 
+def load_files(worker: Any, folder: str) -> None:
+    """Load what `antiphon_vllm.async_weights.stored` wrote."""
+    from antiphon_vllm.async_weights import read
+
+    load_weights(worker, read(folder))
+
+
+def end_with(owner: int) -> None:
+    """End the engine's processes once the process that started them is gone, however it went.
+
+    Killed outright it can tell nobody, and an engine left behind would keep its memory for ever.
+    Where the owner did not start this process (on another machine, in this very process) there is
+    nothing to do.
+
+    Args:
+        owner: The number of the process that holds the backend.
+    """
+    import psutil
+
+    line = [psutil.Process(), *psutil.Process().parents()]
+    numbers = [process.pid for process in line]
+    if owner == os.getpid() or owner not in numbers:
+        return
+    engine = line[: numbers.index(owner)]
+    name = "antiphon-owner"
+    threading.Thread(target=_outlive, args=(owner, engine), name=name, daemon=True).start()
+
+
+def _outlive(owner: int, engine: list[Any]) -> None:
+    """End processes, of which the last is the owner's child, when the owner has ended."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):  # the engine was closed
+        # Whose parent ends gets another, also while nobody has asked how the parent ended.
+        while engine[-1].ppid() == owner:
+            time.sleep(_LOOK)
+        # Outright: asked to end, the engine's core would wait for its owner.
+        for process in reversed(engine):
+            process.kill()
+
+
 class WorkerExtension:
     """Methods that the engine adds to its workers; call them by name with ``collective_rpc``."""
 
@@ -53,10 +101,12 @@ class WorkerExtension:
         load_weights(self, weights)
 
     def antiphon_load_files(self, folder: str) -> None:
-        """Load what `antiphon_vllm.async_weights.stored` wrote."""
-        from antiphon_vllm.async_weights import read
+        """See `load_files`."""
+        load_files(self, folder)
 
-        load_weights(self, read(folder))
+    def antiphon_end_with(self, owner: int) -> None:
+        """See `end_with`."""
+        end_with(owner)
 
 
 def _divide(temperature: float) -> Any:
