@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,20 +22,11 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Llama with random weights, and a tokenizer of bytes with ChatML's template."""
     from rollout_helpers import byte_tokenizer
+    from tiny_llama import tiny_llama
 
     folder = tmp_path_factory.mktemp("model")
     tokenizer = byte_tokenizer()
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        eos_token_id=tokenizer.convert_tokens_to_ids("<|im_end|>"),
-    )
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    tiny_llama(tokenizer, hidden_size=32, layers=2, heads=4).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -45,25 +35,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def backends(model: Path) -> Iterator[tuple[Any, Any]]:
     from antiphon_ray import RayBackend
     from antiphon_transformers.backend import TransformersBackend
+    from local_ray import start_ray
 
-    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = (
-        "0"  # Ray warns of a default that will change
-    )
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        configure_logging=False,
-        object_store_memory=128 * 1024 * 1024,
-        _system_config={
-            "enable_metrics_collection": False,
-            # On a busy machine a worker takes long to be there.
-            "worker_register_timeout_seconds": 600,
-            "health_check_timeout_ms": 120_000,
-            # What others use of its memory is not the tests' affair.
-            "memory_monitor_refresh_ms": 0,
-        },
-    )
+    start_ray(num_cpus=2)
     far = RayBackend(str(model), replicas=2, dtype="float32")
     near = TransformersBackend(str(model), dtype="float32")
     yield far, near

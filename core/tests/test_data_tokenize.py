@@ -263,30 +263,16 @@ def test_a_tokenizer_that_is_not_there_ends_in_one_sentence_with_two_processes_t
 
 
 def test_a_trainer_takes_the_result_as_it_is(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from transformers import (
-        DataCollatorForSeq2Seq,
-        LlamaConfig,
-        LlamaForCausalLM,
-        Trainer,
-        TrainingArguments,
-    )
+    pytest.importorskip("torch")
+    from tiny_llama import tiny_llama
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     own = tokenizer("qwen3")
     tokenize_dataset(
         open_rows(write_lines(tmp_path / "in.jsonl", 6)), tmp_path / "out", own, CHATML
     )
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(own),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-    )
     trainer = Trainer(
-        model=LlamaForCausalLM(config),
+        model=tiny_llama(own),
         args=TrainingArguments(
             output_dir=str(tmp_path / "model"),
             max_steps=1,
@@ -309,23 +295,14 @@ def test_trl_takes_the_result_as_it_is(tmp_path: Path, packing: bool) -> None:
     """Its trainer trains on exactly the tokens of the assistant: the loss is that of the masked labels."""
     torch = pytest.importorskip("torch")
     trl = pytest.importorskip("trl", reason="trl is not installed")
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from tiny_llama import tiny_llama
 
     own = tokenizer("qwen3")
     tokenize_dataset(
         open_rows(write_lines(tmp_path / "in.jsonl", 3)), tmp_path / "out", own, CHATML
     )
     rows = loaded(tmp_path / "out")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(own),
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-    )
-    model = LlamaForCausalLM(config)
+    model = tiny_llama(own)
     with torch.no_grad():
         sums, count = 0.0, 0
         for row in rows:

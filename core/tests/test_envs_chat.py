@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon import ChatEnv, ChatHistory, History, LLMWrapper, LogProbs, Text, Tokens
 from antiphon.envs import FunctionTask, Reply, Task, WordProblems, check_env
@@ -20,14 +21,7 @@ MODES = ("history", "text", "tokens")
 
 @pytest.fixture(scope="module")
 def helpers() -> Any:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("rollout_helpers", HERE / "rollout_helpers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return rollout_helpers
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon.envs.hashing import LLMHashingEnv, SipHash, siphash24
 from antiphon.errors import EnvError, InvalidParameter
@@ -17,15 +17,7 @@ from tensordict import TensorDict
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    import importlib.util
-
-    path = Path(__file__).with_name("rollout_helpers.py")
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.byte_tokenizer()
+    return rollout_helpers.byte_tokenizer()
 
 
 def test_the_vectors_of_the_paper() -> None:

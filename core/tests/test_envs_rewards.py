@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon import ChatEnv, History, LLMWrapper, LogProbs, Tokens
 from antiphon.conversations.containers import ChatHistory
@@ -30,13 +29,7 @@ from tensordict import TensorDict, TensorDictBase
 
 @pytest.fixture(scope="module")
 def helpers() -> Any:
-    path = Path(__file__).with_name("rollout_helpers.py")
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return rollout_helpers
 
 
 def sampled(env: Any, lengths: tuple[int, ...]) -> TensorDictBase:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon import LLMEnv
 from antiphon.envs import Tokenizer, check_env
@@ -18,13 +17,7 @@ TEXTS = ["<|im_start|>user\nHi<|im_end|>\n", "Grüße", ""]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    path = Path(__file__).with_name("rollout_helpers.py")
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.byte_tokenizer()
+    return rollout_helpers.byte_tokenizer()
 
 
 def asked(*texts: str) -> TensorDict:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 from antiphon import ChatEnv, LLMWrapper
 from antiphon.envs import WordProblems
 from tensordict import TensorDict
@@ -14,13 +13,7 @@ from tensordict import TensorDict
 
 @pytest.fixture(scope="module")
 def helpers() -> Any:
-    path = Path(__file__).with_name("rollout_helpers.py")
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return rollout_helpers
 
 
 def prompts_and_rewards(helpers: Any, mode: Any) -> tuple[Any, Any]:

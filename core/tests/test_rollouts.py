@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers as helpers
 from antiphon.envs.conversation import Prompter
 from antiphon.envs.tasks import FunctionTask, Reply, WordProblems
 from antiphon.errors import InvalidData
@@ -17,15 +15,6 @@ from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
 from antiphon.rollouts.sampling_loop import RolloutSettings, Trajectory, roll_out
 from antiphon.rollouts.summary import Summary
-
-_spec = importlib.util.spec_from_file_location(
-    "rollout_helpers", Path(__file__).with_name("rollout_helpers.py")
-)
-assert _spec is not None
-assert _spec.loader is not None
-helpers = importlib.util.module_from_spec(_spec)
-sys.modules["rollout_helpers"] = helpers
-_spec.loader.exec_module(helpers)
 
 ROWS = [{"question": f"What is {i} + {i}?", "answer": f"#### {2 * i}"} for i in range(6)]
 # Drops the text before the last user message's answer: rewrites what was sampled, as Qwen3 does.

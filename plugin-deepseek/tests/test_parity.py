@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -14,16 +13,15 @@ from antiphon.testing.odd_conversations import Conversation, odd_conversation, v
 from antiphon.testing.parity import (
     equal_templates,
     marked_by_transformers,
-    official_templates,
     same_at_random,
     same_on_corpus,
     transformers_text,
 )
-from antiphon.testing.results import CheckSkipped
 from antiphon.testing.scenarios import with_arguments
 from antiphon_deepseek.families import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity_helpers import official
 
 pytest.importorskip("transformers", reason="transformers renders the official templates")
 
@@ -32,13 +30,6 @@ TOKENS = {"bos_token": oracle.BOS, "eos_token": oracle.EOS}
 OWN = [family for family in FAMILIES if family.digests]
 own = pytest.mark.parametrize("family", OWN, ids=lambda family: family.name)
 every = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-
-
-def official(family: Any) -> Iterator[str]:
-    try:
-        yield from official_templates(family)
-    except CheckSkipped as error:
-        pytest.skip(str(error))
 
 
 def test_every_dialect_of_the_design_has_an_official_template() -> None:

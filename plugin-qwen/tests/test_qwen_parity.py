@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -10,27 +9,19 @@ import pytest
 from antiphon.testing.odd_conversations import odd_conversation, vocabulary_of
 from antiphon.testing.parity import (
     equal_templates,
-    official_templates,
     same_at_random,
     same_on,
     same_on_corpus,
     transformers_text,
 )
-from antiphon.testing.results import CheckSkipped
 from antiphon_qwen.families import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parity_helpers import official
 
 pytest.importorskip("transformers", reason="transformers renders the official templates")
 
 families = pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
-
-
-def official(family: Any) -> Iterator[str]:
-    try:
-        yield from official_templates(family)
-    except CheckSkipped as error:
-        pytest.skip(str(error))
 
 
 @families

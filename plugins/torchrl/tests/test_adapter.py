@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
+import rollout_helpers
 import torch
 from antiphon import ChatEnv, DatasetChatEnv, LLMEnv, LLMWrapper
 from antiphon.envs import Bounded, Composite, NonTensor, Spec, WordProblems
 from antiphon.errors import EnvError, InvalidParameter
 from antiphon.registry import get_env
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModuleBase
 
 torchrl = pytest.importorskip("torchrl", reason="torchrl is not installed")
 
@@ -22,13 +22,7 @@ MODES = ("history", "text", "tokens")
 
 @pytest.fixture(scope="module")
 def helpers() -> Any:
-    path = Path(__file__).parents[3] / "core" / "tests" / "rollout_helpers.py"
-    spec = importlib.util.spec_from_file_location("rollout_helpers", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return rollout_helpers
 
 
 @pytest.fixture(scope="module")
@@ -80,15 +74,42 @@ def test_a_rollout_of_torchrl_is_ours(mode: Any, backend: Any) -> None:
     assert steps["group_id"].max() > 1
 
 
-@pytest.mark.parametrize("mode", ["history", "text"])
-def test_torchrls_transforms_go_around(mode: Any, backend: Any) -> None:
-    from antiphon_torchrl import to_torchrl
-    from torchrl.envs import RewardScaling, TransformedEnv
+class Looking(TensorDictModuleBase):  # type: ignore[misc]
+    """A policy that remembers which entries it was given."""
 
-    env = TransformedEnv(to_torchrl(made(mode, backend)), RewardScaling(1.0, 2.0))
-    steps = env.rollout(1, policy(mode, backend), return_contiguous=False)
-    ours = made(mode, backend).rollout(1, policy(mode, backend))
+    def __init__(self, act: LLMWrapper) -> None:
+        super().__init__()
+        self.act, self.in_keys, self.out_keys = act, act.in_keys, act.out_keys
+        self.seen: list[set[Any]] = []
+
+    def forward(self, root: Any) -> Any:
+        self.seen += [set(row.keys(True)) for row in root.unbind(0)]
+        return self.act(root)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_torchrls_transforms_go_around(mode: Any, goes_on: bool, backend: Any) -> None:
+    from antiphon_torchrl import to_torchrl
+    from torchrl.envs import Compose, RewardScaling, StepCounter, TransformedEnv
+
+    looking = Looking(policy(mode, backend))
+    transform = Compose(RewardScaling(1.0, 2.0), StepCounter())
+    env = TransformedEnv(to_torchrl(made(mode, backend)), transform)
+    steps = env.rollout(5, looking, break_when_any_done=not goes_on, return_contiguous=False)
+    ours = made(mode, backend).rollout(5, policy(mode, backend), break_when_any_done=not goes_on)
+    assert steps.batch_size == ours.batch_size
+    assert steps.batch_size[1] > 1
     torch.testing.assert_close(steps["next", "reward"], ours["next", "reward"] * 2 + 1)
+    for key in ("group_id", "turn", ("next", "done")):
+        assert steps[key].tolist() == ours[key].tolist()
+    for step in range(ours.batch_size[1]):
+        for row, own in zip(steps[:, step].unbind(0), ours[:, step].unbind(0), strict=True):
+            assert row["tokens"].get("full").tolist() == own["tokens"].get("full").tolist()
+    # Nothing of a step is in the root of the next.
+    assert looking.seen
+    for keys in looking.seen:
+        assert not keys & {"masks", "log_probs", (mode, "full"), (mode, "response")}
 
 
 # TorchRL deprecates classes of its own, and tells whoever imports them; the other is about its next version.

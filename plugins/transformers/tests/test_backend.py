@@ -493,19 +493,22 @@ def test_an_adapter_of_peft_is_sampled_from_scored_and_trained():
 # Kinds of caches
 
 
+def of_both_caches(backend, common, kind):
+    """What is generated with our cache, and with one of transformers' own."""
+    theirs = SamplingParams.from_kwargs(
+        {**common, "cache_implementation": kind}, extras=backend.extra_parameters
+    )
+    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
+    return ours, backend.generate(TokenBatch(PROMPTS), theirs)
+
+
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "deepseek_v3"])
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_a_cache_of_either_kind_gives_the_same_answers_and_log_probs(models_by_name, name, kind):
     """Ours grows by itself; ``cache_implementation`` asks transformers for one of its own."""
     backend = TransformersBackend(models_by_name(name), reuse_bytes=0)
     common = {"max_new_tokens": 10, "temperature": 0, "ignore_eos": True}
-    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
-    theirs = backend.generate(
-        TokenBatch(PROMPTS),
-        SamplingParams.from_kwargs(
-            {**common, "cache_implementation": kind}, extras=backend.extra_parameters
-        ),
-    )
+    ours, theirs = of_both_caches(backend, common, kind)
     assert theirs.ids == ours.ids
     for one, other in zip(theirs.log_probs, ours.log_probs, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
@@ -514,13 +517,7 @@ def test_a_cache_of_either_kind_gives_the_same_answers_and_log_probs(models_by_n
 @pytest.mark.parametrize("kind", ["dynamic", "static"])
 def test_samples_and_seeds_do_not_depend_on_the_kind_of_cache(backend, kind):
     common = {"max_new_tokens": 8, "num_return_sequences": 3, "seed": 5}
-    ours = backend.generate(TokenBatch(PROMPTS), SamplingParams.from_kwargs(common))
-    theirs = backend.generate(
-        TokenBatch(PROMPTS),
-        SamplingParams.from_kwargs(
-            {**common, "cache_implementation": kind}, extras=backend.extra_parameters
-        ),
-    )
+    ours, theirs = of_both_caches(backend, common, kind)
     assert theirs.ids == ours.ids
 
 
