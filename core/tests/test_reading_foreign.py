@@ -165,6 +165,16 @@ def test_an_answer_about_calls_is_an_answer(text: str) -> None:
         assert calls_in(text, grammar) == []
 
 
+def test_without_a_marker_only_the_name_of_a_tool_makes_a_call() -> None:
+    tools = [{"name": "f", "parameters": {}}]
+    for name, count in (("f", 1), ("Ada", 0)):
+        text = f'{{"name": "{name}", "arguments": {{"a": 1}}}}<|im_end|>'
+        message = parse_response(text, family=QWEN3, tools=tools)
+        assert len(message["tool_calls"] or ()) == count
+        marked = parse_response(f"<call>{text}", family=QWEN3, tools=tools)
+        assert [call["status"] for call in marked["tool_calls"]] == ["foreign"]
+
+
 def test_a_call_that_is_cut_off_is_told() -> None:
     text = CALLS["Qwen3-Coder"].partition("</parameter>")[0]
     (call,) = parse_response(text, family=LLAMA3)["tool_calls"]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from antiphon.errors import AntiphonError
 from antiphon.reading.calls import Call, Progress, read_call
 from antiphon.reading.compiled import Compiled, CompiledCall
+from antiphon.reading.events import Tools
 from antiphon.reading.formats import FORMATS
 from antiphon.reading.grammar import CallForm, Grammar
 from antiphon.reading.machine import Machine
@@ -71,29 +72,44 @@ class _Kept:
     found: tuple[tuple[ModelFamily, ...], Formats] | None = None
 
 
-def foreign_calls(machine: Machine) -> list[Call]:
+def foreign_calls(machine: Machine, tools: Tools = None) -> list[Call]:
     """Return the calls in other formats that a turn's content holds; of a turn without content,
     those at the end of its reasoning.
 
     Args:
         machine: A machine that was closed.
+        tools: The parameter schema of each tool, where the tools are known.
     """
     content = "".join(machine.content)
-    is_complete = machine.ended_by is not None
-    grammar, is_exact = machine.compiled.grammar, machine.compiled.is_exact
     if content.strip(WHITE):
-        return calls_in(content, grammar, is_exact=is_exact, is_complete=is_complete)
+        return _calls_of(machine, content, tools)
     if machine.calls or not machine.reasoning:
         return []
     reasoning = "".join(machine.reasoning)
-    found = calls_in(reasoning, grammar, is_exact=is_exact, is_complete=is_complete)
+    found = _calls_of(machine, reasoning, tools)
     # Models think about calls too: one that is made stands at the end.
     ends = found and _CLOSERS.fullmatch(reasoning.rpartition(found[-1].raw)[2])
     return found if ends else []
 
 
+def _calls_of(machine: Machine, text: str, tools: Tools) -> list[Call]:
+    compiled = machine.compiled
+    return calls_in(
+        text,
+        compiled.grammar,
+        is_exact=compiled.is_exact,
+        is_complete=machine.ended_by is not None,
+        tools=tools,
+    )
+
+
 def calls_in(
-    text: str, grammar: Grammar, *, is_exact: bool = False, is_complete: bool = True
+    text: str,
+    grammar: Grammar,
+    *,
+    is_exact: bool = False,
+    is_complete: bool = True,
+    tools: Tools = None,
 ) -> list[Call]:
     """Return what a grammar took for text and looks like calls, with the status ``"foreign"``.
 
@@ -102,6 +118,7 @@ def calls_in(
         grammar: The grammar that was read by.
         is_exact: Whether it was read from ids: then calls in its own format are there as plain text.
         is_complete: Whether the text was ended; a call without an end is none then.
+        tools: The tools, where they are known: without any marker only what names one is a call.
     """
     for marker in grammar.unread:
         if marker in text:
@@ -115,6 +132,8 @@ def calls_in(
     for call in _looked_through(text, formats, is_complete):
         assert call.form is not None  # each call that is yielded has one
         form = call.form.form
+        if tools is not None and call.name not in tools and _is_unmarked(form, formats):
+            continue
         if _shape(form) in own:
             problem = "its markers are plain text, not the control tokens that they are in a call"
         else:
@@ -261,6 +280,11 @@ def _is_quoted(text: str, place: int) -> bool:
     if text[place - 1 : place] == "`":
         return True
     return len(_FENCE.findall(text, 0, place)) % 2 == 1
+
+
+def _is_unmarked(form: CallForm, formats: Formats) -> bool:
+    """Whether nothing stands before such a call but the beginning of the answer."""
+    return form.bare and all(form is not each.form for each in formats.behind_markers)
 
 
 def _foreign(name: str | None, raw: str, problem: str) -> Call:

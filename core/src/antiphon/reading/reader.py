@@ -175,7 +175,7 @@ def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
 
 def message_of(machine: Machine, tools: dict[str, Any] | None) -> dict[str, Any]:
     """Return the message of a machine that was closed."""
-    machine.calls += foreign_calls(machine)
+    machine.calls += foreign_calls(machine, tools)
     for call in machine.calls:
         settle(call, tools)
         if call.status == "malformed" and call.raw:
