@@ -95,7 +95,8 @@ def test_torchrls_transforms_go_around(mode: Any, goes_on: bool, backend: Any) -
 
     looking = Looking(policy(mode, backend))
     transform = Compose(RewardScaling(1.0, 2.0), StepCounter())
-    env = TransformedEnv(to_torchrl(made(mode, backend)), transform)
+    env = to_torchrl(made(mode, backend)).append_transform(transform)
+    assert isinstance(env, TransformedEnv)
     steps = env.rollout(5, looking, break_when_any_done=not goes_on, return_contiguous=False)
     ours = made(mode, backend).rollout(5, policy(mode, backend), break_when_any_done=not goes_on)
     assert steps.batch_size == ours.batch_size
@@ -106,10 +107,23 @@ def test_torchrls_transforms_go_around(mode: Any, goes_on: bool, backend: Any) -
     for step in range(ours.batch_size[1]):
         for row, own in zip(steps[:, step].unbind(0), ours[:, step].unbind(0), strict=True):
             assert row["tokens"].get("full").tolist() == own["tokens"].get("full").tolist()
+    counts = steps["next", "step_count"][..., 0]
+    assert counts.tolist() == steps["next", "turn"][..., 0].tolist()
     # Nothing of a step is in the root of the next.
     assert looking.seen
     for keys in looking.seen:
         assert not keys & {"masks", "log_probs", (mode, "full"), (mode, "response")}
+
+
+@pytest.mark.parametrize("mode", ["history", "text"])
+def test_torchrls_own_transformed_env_takes_it_for_one_step(mode: Any, backend: Any) -> None:
+    from antiphon_torchrl import to_torchrl
+    from torchrl.envs import RewardScaling, TransformedEnv
+
+    env = TransformedEnv(to_torchrl(made(mode, backend)), RewardScaling(1.0, 2.0))
+    steps = env.rollout(1, policy(mode, backend), return_contiguous=False)
+    ours = made(mode, backend).rollout(1, policy(mode, backend))
+    torch.testing.assert_close(steps["next", "reward"], ours["next", "reward"] * 2 + 1)
 
 
 # TorchRL deprecates classes of its own, and tells whoever imports them; the other is about its next version.

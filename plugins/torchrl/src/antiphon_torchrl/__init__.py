@@ -5,6 +5,7 @@ from __future__ import annotations
 from antiphon.lazy import lazy_exports
 
 _EXPORTS = {
+    "RaggedTransformedEnv": "antiphon_torchrl.transformed",
     "TorchRLEnv": "antiphon_torchrl.env",
     "to_torchrl": "antiphon_torchrl.env",
     "to_torchrl_spec": "antiphon_torchrl.specs",

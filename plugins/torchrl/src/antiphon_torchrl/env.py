@@ -73,9 +73,31 @@ class TorchRLEnv(TorchRLEnvBase):  # type: ignore[misc]
     def _step_mdp(self) -> Callable[[TensorDictBase], TensorDictBase]:
         return self.env.step_mdp
 
+    def _post_step_mdp_hooks(
+        self, tensordict: TensorDictBase, tensordict_: TensorDictBase
+    ) -> tuple[TensorDictBase, TensorDictBase]:
+        """Leave nothing of one step in the root of the next.
+
+        Inside of TorchRL's transforms the root is made by TorchRL, which carries over what it does
+        not know: masks, log-probs and responses of the step before.
+        """
+        following = tensordict.get("next")
+        for key in self.env.step_keys:
+            if key in following.keys():  # noqa: SIM118 (a tensordict yields its rows)
+                tensordict_.set(key, following.get(key))
+            elif key in tensordict_.keys():  # noqa: SIM118
+                tensordict_.del_(key)
+        return tensordict, tensordict_
+
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Start the rows again that have ended."""
         return self.env.maybe_reset(tensordict)
+
+    def append_transform(self, transform: Any) -> Any:
+        """Return this environment with a transform of TorchRL around it, in any mode."""
+        from antiphon_torchrl.transformed import RaggedTransformedEnv
+
+        return RaggedTransformedEnv(self, transform)
 
     def _set_seed(self, seed: int | None) -> None:
         self.env.set_seed(seed)
