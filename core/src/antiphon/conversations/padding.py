@@ -216,9 +216,7 @@ def unpad_rows(td: Any, names: Sequence[str], masks: Any = None) -> dict[str, An
         rows = token_rows(td, name)
         if rows is None:
             continue
-        where = _bounds(td, name)
-        if where is None:
-            where = _from_mask(td, name, masks)
+        where = real_bounds(td, name, masks)
         if where is None:
             raise ContainerError(
                 f"these are padded tokens and nothing says which of {name} are real: pass the attention mask of the "
@@ -227,6 +225,18 @@ def unpad_rows(td: Any, names: Sequence[str], masks: Any = None) -> dict[str, An
         flat = [row[start:end] for row, (start, end) in zip(leaves(rows), where, strict=True)]
         result[name] = regrouped(rows, flat)
     return result
+
+
+def real_bounds(td: Any, name: str, masks: Any = None) -> list[list[int]] | None:
+    """Start and end of what is real in each padded row of an entry, or None where nothing says so.
+
+    Args:
+        td: the storage.
+        name: the entry.
+        masks: an attention mask over `full`, where the container does not know its bounds.
+    """
+    where = _bounds(td, name)
+    return _from_mask(td, name, masks) if where is None else where
 
 
 def _bounds(td: Any, name: str) -> list[list[int]] | None:

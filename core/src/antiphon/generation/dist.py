@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from tensordict import TensorDictBase
@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from antiphon.generation.rows import Rows
 
 
+class Places(NamedTuple):
+    """How rows lie in a padded batch: how wide it is, and where each begins."""
+
+    width: int
+    begins: list[int]
+
+
 class DistributionMethods:
     """What `LLMWrapperBase` says of distributions.
 
     Position t of a distribution is about token t of ``full`` given the tokens before it. Position
     0, which nothing precedes, and padding are masked: their log-probs and entropies are 0, and the
     mask says so.
+
+    Where the tensordict has these tokens padded (prompts on the left, responses on the right), rows
+    lie as they lie there, so that its ``("tokens", "full")`` is what `log_prob` is asked of.
     """
 
     def get_dist(
@@ -46,7 +56,7 @@ class DistributionMethods:
             as_padded_tensor: Rows are padded; the default.
             as_nested_tensor: Rows are ragged: a `RaggedCategorical`, whose values are jagged nested tensors.
             padding_value: What logits are padded with; 0 by default.
-            padding_side: Where rows are padded, ``"left"`` or ``"right"``.
+            padding_side: Where rows are padded, ``"left"`` or ``"right"``, if they are not padded already.
             layout: ``torch.jagged`` is as ``as_nested_tensor``.
             **kwargs: None are known.
 
@@ -136,7 +146,7 @@ class DistributionMethods:
         _refuse(kwargs)
 
         def custom(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
-            return _per_row(mask, rows.ids, padding_side)
+            return _per_row(mask, rows.ids, padding_side, self._places(td, rows))
 
         return self._dist(tensordict, None, logits_key, None, padding_side, custom)
 
@@ -227,9 +237,36 @@ class DistributionMethods:
                     f"There is no mask under {key!r}, and the input does not say who wrote what; "
                     "score a history, or put a mask there."
                 )
-            return _per_row(leaves(found), rows.ids, None)
+            return _per_row(leaves(found), rows.ids, None, self._places(td, rows))
 
         return mask
+
+    def _places(self, td: TensorDictBase, rows: Rows) -> Places | None:
+        """Return how the rows lie in the tensordict, where it has them padded."""
+        from antiphon.conversations.padding import leaves, real_bounds, token_rows
+        from antiphon.generation.rows import found
+        from antiphon.generation.settings import key_path
+
+        scorer = self._scorer()
+        key = (
+            scorer.input_key
+            if scorer.input_mode == "tokens"
+            else (*key_path(scorer.tokens_key or "tokens"), "full")
+        )
+        path = key_path(key)
+        parent: Any = td if len(path) == 1 else found(td, path[:-1])
+        held = getattr(parent, "_tensordict", parent)
+        padded = None if held is None else token_rows(held, path[-1])
+        if padded is None:
+            return None
+        flat = leaves(padded)
+        masks = [found(td, each) for each in scorer.reader.mask_keys]
+        like = (m for m in masks if isinstance(m, torch.Tensor) and m.shape[-1:] == flat[0].shape)
+        where = real_bounds(held, path[-1], next(like, None))
+        if where is None or len(where) != len(rows.ids) or len({len(row) for row in flat}) != 1:
+            return None
+        parts = [row[begin:end].tolist() for row, (begin, end) in zip(flat, where, strict=True)]
+        return Places(len(flat[0]), [begin for begin, _ in where]) if parts == rows.ids else None
 
     def _dist(
         self,
@@ -246,11 +283,14 @@ class DistributionMethods:
         rows = scorer.reader.read(td, "full")
         logits = scorer._row_logits(rows)
         width = max(map(len, rows.ids))
+        begins = [width - len(ids) if padding_side == "left" else 0 for ids in rows.ids]
+        if (places := self._places(td, rows)) is not None:
+            width, begins = places.width, places.begins
         first = logits[0]
         padded = first.new_full((len(logits), width, first.shape[-1]), padding_value or 0.0)
         counts = torch.zeros(len(logits), width, dtype=torch.bool, device=first.device)
         for index, (row, counting) in enumerate(zip(logits, mask(td, rows), strict=True)):
-            begin = width - len(row) if padding_side == "left" else 0
+            begin = begins[index]
             padded[index, begin : begin + len(row)] = row
             counts[index, begin : begin + len(row)] = counting.to(counts.device)
             counts[index, begin] = False  # nothing precedes the first token
@@ -301,8 +341,14 @@ def _refuse(options: dict[str, Any]) -> None:
         raise InvalidParameter(f"{', '.join(sorted(options))}: not an option of a distribution.")
 
 
-def _per_row(mask: Any, ids: list[list[int]], side: str | None) -> list[torch.Tensor]:
-    """Return a mask per row without padding; padding lies on ``side`` (None: where the mask is longer, on the left)."""
+def _per_row(
+    mask: Any, ids: list[list[int]], side: str | None, places: Places | None
+) -> list[torch.Tensor]:
+    """Return a mask per row without padding.
+
+    Padding lies as the rows do in the tensordict, if ``places`` says how and the mask is as wide; else on ``side``
+    (None: where the mask is longer, on the left).
+    """
     rows = list(mask.reshape(-1, mask.shape[-1])) if isinstance(mask, torch.Tensor) else list(mask)
     if len(rows) != len(ids):
         raise InvalidParameter(f"The mask has {len(rows)} rows, the tokens {len(ids)}.")
@@ -314,5 +360,9 @@ def _per_row(mask: Any, ids: list[list[int]], side: str | None) -> list[torch.Te
                 f"The mask of row {index} covers {len(made)} of {len(own)} tokens."
             )
         extra = len(made) - len(own)
+        if places is not None and len(made) == places.width:
+            begin = places.begins[index]
+            result.append(made[begin : begin + len(own)])
+            continue
         result.append(made[: len(own)] if side == "right" else made[extra:])
     return result
