@@ -80,6 +80,7 @@ STRIPS = replace(
     ),
 )
 RAISES = replace(GRAMMAR, roles=(None,))  # type: ignore[arg-type]
+UNTUPLED = replace(GRAMMAR, calls=GRAMMAR.calls[0])  # type: ignore[arg-type]
 NEVER_ENDS = replace(GRAMMAR, end_tokens=("<|stop|>",))
 NO_CALLS = replace(GRAMMAR, calls=())
 WRONG_ROLE = replace(
@@ -169,6 +170,16 @@ BROKEN: dict[str, list[tuple[str, Callable[[], FamilySubject], str]]] = {
             "a grammar that is not there",
             lambda: subject(grammar="kit_families:MISSING"),
             "could not be loaded",
+        ),
+        (
+            "one form where a tuple belongs",
+            lambda: subject(grammar="kit_families:UNTUPLED"),
+            "the grammar.calls is CallForm(style='json'",
+        ),
+        (
+            "a field within that is something else",
+            lambda: subject(grammar="kit_families:RAISES"),
+            "the grammar.roles is (None,), and must be tuple[RoleForm, ...]",
         ),
         (
             "tokens that are required and excluded",

@@ -16,6 +16,7 @@ from antiphon.families import ModelFamily
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
 from antiphon.testing.running import FAMILY_CHECKS
 from antiphon.testing.scenarios import Case, with_arguments
+from antiphon.testing.shapes import wrong_fields
 from antiphon.testing.subject import FamilySubject
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -44,6 +45,8 @@ def check_descriptor(subject: FamilySubject) -> None:
     demand(not strange, f"known_failures name {strange}, and there are no such checks.")
     if family.grammar is not None:
         grammar = subject.grammar
+        wrong = list(wrong_fields(grammar, "the grammar"))
+        demand(not wrong, f"{'; '.join(wrong)}: see `antiphon.reading.grammar`.")
         unknown = set(family.end_tokens) - set(grammar.end_tokens)
         demand(
             not unknown,
@@ -121,7 +124,10 @@ def check_arguments(subject: FamilySubject) -> None:
             f"`arguments` of the descriptor says {form!r}, and the template takes them as {other} only.",
         )
         raise CheckSkipped("the template prints no calls")
-    problems = Problems(f"Look at `arguments` of the descriptor, which says {form!r}.")
+    problems = Problems(
+        f"Look at `arguments` of the descriptor, which says {form!r}: it may say 'mapping', 'string' or"
+        " 'either'."
+    )
     for case in subject.cases:
         if not _shows_calls(subject, case):
             continue
