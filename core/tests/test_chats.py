@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from antiphon.conversations.chats import map_chats, openai_messages, stored_call, stored_message
+from antiphon.conversations.chats import (
+    map_chats,
+    openai_messages,
+    row_messages,
+    stored_call,
+    stored_message,
+)
 from antiphon.errors import InvalidMessage
 
 
@@ -174,6 +182,8 @@ def test_placeholders_do_not_come_out() -> None:
         ),
         ([[{"role": "assistant", "content": "", "tool_calls": "f()"}]], "must be a list of calls"),
         ([{"messages": None, "text": "x"}], "conversation 0: the row has none of messages"),
+        ([{"messages": "[{"}], "conversation 0: the messages are a string that is not JSON"),
+        ([{"messages": "hello"}], "conversation 0: expected a list of messages, got str"),
         ([[{"from": "martian", "value": "x"}]], "unknown speaker 'martian'"),
         ("text", "expected a list"),
         ({"role": "user", "content": "x"}, "got one message"),
@@ -186,3 +196,9 @@ def test_placeholders_do_not_come_out() -> None:
 def test_bad_input_is_named(chats: object, said: str) -> None:
     with pytest.raises(InvalidMessage, match=said.replace("(", r"\(")):
         map_chats(chats, list)
+
+
+def test_messages_of_a_row_may_stand_there_as_json() -> None:
+    messages = [{"role": "user", "content": "[1]"}, {"role": "assistant", "content": "x"}]
+    assert row_messages({"messages": json.dumps(messages)}) == messages
+    assert row_messages({"prompt": "[1]", "completion": "x"}) == messages

@@ -118,6 +118,12 @@ def test_ids_of_single_messages_are_compared_with_their_turns() -> None:
     assert [(d.why, d.message) for d in drift.differences] == [("merged tokens", 3)]
 
 
+def test_messages_that_stand_there_as_json_are_compared() -> None:
+    messages = [ASK, {"role": "assistant", "content": "Yes."}]
+    row = {"messages": json.dumps(messages), "input_ids": ids(HEAD, "Yes.", TAIL)}
+    assert why(row) == []
+
+
 def test_padding_of_stored_rows_is_left_out() -> None:
     stored = ids(HEAD, "Yes.", TAIL)
     row = {

@@ -265,13 +265,18 @@ def is_message(item: Any) -> bool:
 
 
 def row_messages(row: Mapping[str, Any]) -> list[Any]:
-    """The messages of a data-set row.
+    """The messages of a data-set row; columns of one type hold them as JSON, as rollouts write them.
 
     Raises:
-        InvalidMessage: the row has no key that holds messages.
+        InvalidMessage: the row has no key that holds messages, or a text that is not JSON.
     """
     for key in _ROW_KEYS:
         messages = row.get(key)
+        if isinstance(messages, str) and messages.lstrip().startswith("["):
+            try:
+                messages = json.loads(messages)
+            except (ValueError, RecursionError) as error:
+                raise InvalidMessage(f"the {key} are a string that is not JSON ({error})") from None
         if messages is not None:
             return _listed(messages)
     prompt, completion = row.get("prompt"), row.get("completion")
