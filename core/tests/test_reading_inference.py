@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from antiphon.engine.rendering import render
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading import Grammar, parse, parse_response, read_conversation
 from antiphon.reading.infer import infer_grammar
@@ -188,3 +189,67 @@ def test_what_asks_for_an_answer_is_told_from_an_answer() -> None:
         found = read_conversation(text, family=grammar)
         assert [message["role"] for message in found.messages] == ["user"]
         assert found.prompted is prompted
+
+
+def test_a_role_that_a_template_does_not_know_is_a_message_of_its_own() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    )
+    grammar = infer_grammar(template)
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "tool", "content": ""},
+        {"role": "critic", "content": "c"},
+        {"role": "assistant", "content": "d"},
+    ]
+    text = "".join(f"<|{m['role']}|>\n{m['content']}<|end|>\n" for m in messages)
+    assert parse(text, family=grammar) == messages
+
+
+STRIPPING = (
+    "{% for m in messages %}{% set c = m.content | trim %}{% set r = m.reasoning_content or '' %}"
+    "{% if '</think>' in c %}{% set r = c.split('</think>')[0].split('<think>')[-1] | trim %}"
+    "{% set c = c.split('</think>')[-1].lstrip('\\n') %}{% endif %}<|{{ m.role }}|>\n"
+    "{% if m.role == 'assistant' and loop.last %}<think>\n{{ r | trim }}\n</think>\n\n{% endif %}"
+    "{{ c }}<|end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("content", ["<think>\nr\n</think>\n\n 0", "</think>\t0", " 0", "0"])
+@pytest.mark.parametrize("more", [[], [{"role": "user", "content": "b"}]])
+def test_white_space_that_is_stripped_at_one_place_and_not_at_another_renders_again(
+    content: str, more: list[dict[str, Any]]
+) -> None:
+    grammar = infer_grammar(STRIPPING)
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": content}, *more]
+    text = render(messages, chat_template=STRIPPING).text
+    found = parse(text, family=grammar)
+    assert render(found, chat_template=STRIPPING).text == text
+
+
+def test_a_block_that_a_template_leaves_in_the_content_stays_there() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{% if m.reasoning_content is defined %}<think>\n"
+        "{{ m.reasoning_content | trim }}\n</think>\n{% endif %}{{ m.content }}<|end|>\n{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    for content in ("<think>r</think>0", "<think>\n\nr\n\n</think>\n0", "</think>0", "a</think>"):
+        text = f"<|user|>\na<|end|>\n<|assistant|>\n{content}<|end|>\n"
+        assert parse(text, family=grammar)[1] == {"role": "assistant", "content": content}
+    text = "<|user|>\na<|end|>\n<|assistant|>\n<think>\nr\n</think>\n0<|end|>\n"
+    assert parse(text, family=grammar)[1]["reasoning_content"] == "r"
+
+
+def test_white_space_between_calls_and_the_content_behind_them_is_the_formats() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{% for c in m.tool_calls or [] %}<call>"
+        "{{ c.function.name }}:{{ c.function.arguments|tojson }}</call>\n{% endfor %}{{ m.content }}"
+        "<|end|>\n{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    text = '<|user|>\na<|end|>\n<|assistant|>\n<call>f:{"a": 1}</call>\n\n b<|end|>\n'
+    message = parse(text, family=grammar)[1]
+    assert message["content"] == "\n b"
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]

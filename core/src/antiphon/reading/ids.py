@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Protocol
 
 from antiphon.engine.caches import BoundedCache
+from antiphon.errors import InvalidData
 from antiphon.reading.compiled import Compiled, alternation
 from antiphon.reading.grammar import Grammar
 
@@ -291,8 +292,14 @@ class IdStream:
 
 
 def as_ids(value: Any) -> list[int]:
-    """Return ids as a plain list: from a list, a tuple, an array or a tensor."""
+    """Return ids as a plain list: from a list, a tuple, an array or a tensor.
+
+    Raises:
+        InvalidData: It is none of these.
+    """
     lister = getattr(value, "tolist", None)
+    if lister is None and (not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping))):
+        raise InvalidData(f"What is read is a text or token ids, not {type(value).__name__}.")
     ids = lister() if lister is not None else list(value)
     if ids and isinstance(ids[0], list):
         ids = [index for row in ids for index in row]
