@@ -28,6 +28,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "extend, token_ids": lambda it: antiphon.extend(
         PROMPT, [{"role": "assistant", "content": "x", "token_ids": it or 5}]
     ),
+    "parse": lambda it: antiphon.parse(it, tokenizer=TOKENIZER, family="chatml"),
+    "parse_response": lambda it: antiphon.parse_response(it, tokenizer=TOKENIZER, family="chatml"),
+    "stream_parser": lambda it: antiphon.stream_parser(tokenizer=TOKENIZER, family="chatml").feed(
+        it
+    ),
     "parse, tools": lambda it: index_tools(it or 5),
     "detect_family": antiphon.detect_family,
     "media_expansions": lambda it: antiphon.media_expansions(it, "<image>", images=[1]),
