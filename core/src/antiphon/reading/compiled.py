@@ -203,11 +203,11 @@ class Compiled:
         markers = [*self.triggers, *self.stops, *self.sections]
         self.marker = re.compile(alternation(markers)) if any(markers) else None
         self.prefixes = _prefixes(markers)
-        self.longest = max(map(len, self.prefixes), default=0)
         self.stop = re.compile(alternation(self.stops)) if self.stops else None
         closers = [self.think_close.core, *self.stops, *self.continued, *self.triggers]
         self.think_end = re.compile(alternation(closers)) if any(closers) else None
         self.think_prefixes = _prefixes(closers)
+        self.longest = max(map(len, self.prefixes | self.think_prefixes), default=0)
         self.conversation: object | None = None
         """What `antiphon.reading.conversation` compiled, on first use."""
 
