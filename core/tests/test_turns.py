@@ -414,3 +414,46 @@ def test_a_prompt_that_repeats_the_question_is_no_part_of_the_answer() -> None:
         "{% if add_generation_prompt %}Again: {{ messages[-1].content }}<|assistant|>{% endif %}"
     )
     assert turns_of(template, [QUESTION, ANSWER]) == ["Late.<|end|>"]
+
+
+EMPTY = [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]
+
+
+@pytest.mark.parametrize(
+    ("template", "shown"),
+    [
+        (
+            "{{ messages | length }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}",
+            ["<|end|>", "<|end|>"],
+        ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>\n{{ '<think></think>' if loop.last and m.role == 'assistant' }}"
+            "{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|assistant|>\n<think>{% endif %}",
+            ["<|end|>", "</think><|end|>"],
+        ),
+        (
+            "{% for m in messages %}<|{{ m.role }}|>{{ '<think>' if loop.last and m.role == 'assistant' }}"
+            "{{ '</think>' if m.role == 'assistant' }}{{ m.content }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|><think>{% endif %}",
+            ["</think><|end|>", "</think><|end|>"],
+        ),
+    ],
+)
+def test_empty_answers_to_empty_questions_have_each_their_turn(
+    template: str, shown: list[str]
+) -> None:
+    assert turns_of(template, EMPTY * 2, eos_token="<|end|>") == shown
+
+
+def test_quotes_that_look_like_markers_end_no_turn() -> None:
+    template = (
+        "{{ '' if messages[0].role else '' }}{% for m in messages %}<|turn>{{ m.role }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<|call>{{ c.function.name ~ '{' }}"
+        '{%- for k, v in c.function.arguments.items() %}{{ k }}:<|"|>{{ v }}<|"|>{% endfor %}}<call|>'
+        "{% endfor %}{{ '<|answer>' if m.tool_calls else '<turn|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt and not messages[-1].tool_calls %}<|turn>assistant\n{% endif %}"
+    )
+    call = {"type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
+    messages = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert turns_of(template, messages) == ['<|call>f{a:<|"|>b<|"|>}<call|><|answer>']

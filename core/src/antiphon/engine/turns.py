@@ -92,6 +92,8 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
         seen.update(shapes[shaped : index + 1])
         shaped = index + 1
         extent = places[index]
+        if not extent.shown and turns and turns[-1].end > extent.before:
+            extent = extent._replace(before=turns[-1].end, last=turns[-1].end)
         is_last = index == len(messages) - 1
         if rendering.continued and is_last:
             place = finder.start_only(text, index, extent)
@@ -216,7 +218,15 @@ class _Finder:
         if extent.shown and gap in ("", "" if index else self.source.variables.get("bos_token")):
             return extent.first  # nothing stands between that could be a header
         header = self._generation_prompt(index)
-        found = gap.rfind(header) + len(header) if header and header in gap else None
+        found = None
+        before = self.prefix(index, False)
+        if header and not extent.shown and before is not None and text.startswith(before[0]):
+            # Without words of its own a message stands where the text of the messages before it ends.
+            part = find_header(text[len(before[0]) :][: len(header)], header, before_text=False)
+            found = None if part is None else len(before[0]) + part - extent.before
+        if found is None and header and header in gap:
+            # The last one before a message's text; where there is none, the first that no turn before has taken.
+            found = (gap.rfind(header) if extent.shown else gap.find(header)) + len(header)
         if found is None and prompt:
             found = skip_header(gap, prompt)
         if found is None and header == "" and extent.shown and prompt is not None:
@@ -312,7 +322,8 @@ class _Finder:
         ):  # the text goes on otherwise than when the message was the last one
             usual = _usual_end(self.source)
             found = text.find(usual, anchor, after) if usual else -1
-            if found >= 0 and not text[anchor:found].strip():
+            between = text[anchor:found].strip()  # of an empty answer: what is left of a block
+            if found >= 0 and tail.partition(usual)[0].rstrip().endswith(between):
                 return found + len(usual), True
         separator = self._separator(text, index, end)
         return (end + len(separator), True) if separator else (end, False)
@@ -387,10 +398,13 @@ class _Finder:
                 size += 1
             cuts = [cut for cut in (0, *boundaries(tail)) if cut >= len(tail) - size]
             return tail[: cuts[0]] if tail[len(tail) - size :].strip() else tail
+        # What stands in the turn already is no end of it: the quotes of an argument look like control tokens too.
+        known = {*self.source.end_tokens, _usual_end(self.source)}
         markers = [
             marker
             for marker in MARKER.finditer(tail)
             if not closes_block(marker.group(), turn + tail)
+            and (marker.group() not in turn or marker.group() in known)
         ]
         return tail[: markers[0].end()] if len(markers) > 1 else tail
 
