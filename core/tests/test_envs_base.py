@@ -11,6 +11,7 @@ from antiphon.envs import (
     Categorical,
     Composite,
     EnvBase,
+    LLMHashingEnv,
     NonTensor,
     Transform,
     TransformedEnv,
@@ -18,6 +19,7 @@ from antiphon.envs import (
     check_env,
     step_mdp,
 )
+from antiphon.envs.row_stacks import flat_rows
 from antiphon.errors import EnvError, InvalidParameter
 from tensordict import NonTensorStack, TensorDict, TensorDictBase, lazy_stack
 
@@ -132,6 +134,25 @@ def test_a_partial_reset_touches_only_the_rows_it_names() -> None:
     again = env.reset(root)
     assert [row["count"].item() for row in again.unbind(0)] == [1, 0, 1]
     assert [row["limit"].item() for row in again.unbind(0)] == [5, 6, 7]
+
+
+def test_a_partial_reset_takes_a_batch_of_any_shape() -> None:
+    env = LLMHashingEnv(9, text_output=False)
+    for shape in ((), (3,), (2, 3)):
+        tokens = torch.arange(1, 1 + torch.Size(shape).numel()).reshape(*shape, 1)
+        root = env.reset(TensorDict({"tokens": tokens}, batch_size=shape))
+        root["action"] = torch.full(shape, 7)
+        root = env.step_mdp(env.step(root))
+        marks = torch.zeros(shape, dtype=torch.bool)
+        marks.view(-1)[-1] = True
+        again = env.reset(root.set("_reset", marks))
+        assert again.batch_size == shape
+        rows = [again] if not shape else flat_rows(again)
+        expected = [[place, 7] for place in range(1, len(rows) + 1)]
+        expected[-1].pop()
+        assert [row["tokens"].tolist() for row in rows] == expected
+    with pytest.raises(EnvError, match="one flag for each row"):
+        env.reset(root.set("_reset", torch.ones((2, 3, 2), dtype=torch.bool)))
 
 
 def test_rows_that_start_again_keep_their_other_entries() -> None:

@@ -352,3 +352,51 @@ def test_columns_of_tensors_become_tensors() -> None:
     rows = [{"query": "a", "x": torch.tensor([1.0])}, {"query": "b", "x": torch.tensor([2.0])}]
     root = DatasetChatEnv(dataset=rows, num_envs=2, shuffle=False).reset()
     assert root["x"].tolist() == [[1.0], [2.0]]
+
+
+def handed_out(primer: DataLoadingPrimer, count: int) -> list[tuple[str, int]]:
+    rows, groups = primer.next_rows(count)
+    return [(row["query"], group) for row, group in zip(rows, groups, strict=True)]
+
+
+def test_a_loader_that_was_begun_anew_is_read_again_from_there() -> None:
+    data = [[{"query": f"q{i}"} for i in range(2)], [{"query": f"q{i}"} for i in range(2, 5)]]
+    primer = DataLoadingPrimer(data, repeats=2)
+    primer.next_rows(3)
+    primer.reset_dataloader()
+    primer.next_rows(1)
+    other = DataLoadingPrimer(data, repeats=2)
+    other.load_state_dict(json.loads(json.dumps(primer.state_dict())))
+    assert handed_out(other, 9) == handed_out(primer, 9)
+
+
+@pytest.mark.parametrize("stop", range(13))
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_groups_go_on_over_a_resume_wherever_it_was_stopped(size: int, stop: int) -> None:
+    def made() -> DataLoadingPrimer:
+        data = [{"query": f"q{i}"} for i in range(3)]
+        return DataLoadingPrimer(RowLoader(data, batch_size=size, shuffle=True, seed=3), repeats=2)
+
+    whole = handed_out(made(), 20)
+    first, second, third = made(), made(), made()
+    before = handed_out(first, stop) if stop else []
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    third.load_state_dict(json.loads(json.dumps(second.state_dict())))  # stopped again at once
+    assert before + handed_out(second, 20 - stop) == whole
+    assert before + handed_out(third, 20 - stop) == whole
+
+
+def test_a_loader_that_is_used_up_is_told_from_an_empty_one() -> None:
+    primer = DataLoadingPrimer({"query": str(i)} for i in range(3))
+    primer.next_rows(2)
+    with pytest.raises(InvalidData, match="gave 3 rows and can't be begun again"):
+        primer.next_rows(2)
+    with pytest.raises(InvalidData, match="holds no rows"):
+        DataLoadingPrimer(iter(())).next_rows(1)
+
+
+def test_a_reset_of_no_rows_is_refused() -> None:
+    with pytest.raises(EnvError, match="at least one row"):
+        DatasetChatEnv(dataset=[{"query": "q"}], num_envs=0).reset()
+    with pytest.raises(EnvError, match="at least one row"):
+        ChatEnv().reset(TensorDict({"query": []}, batch_size=0))

@@ -14,13 +14,12 @@ from typing import Any, cast
 import torch
 from tensordict import (
     LazyStackedTensorDict,
-    NonTensorData,
     TensorDict,
     TensorDictBase,
-    is_non_tensor,
     lazy_stack,
 )
 
+from antiphon.envs.row_stacks import alike, flat_rows, stacked
 from antiphon.envs.specs import Categorical, Composite, Spec, Unbounded, has_key
 from antiphon.envs.trajectories import OpenConversations
 from antiphon.errors import EnvError, InvalidParameter
@@ -232,21 +231,24 @@ class EnvBase:
 
     def _partial_reset(self, tensordict: TensorDictBase, **kwargs: Any) -> TensorDictBase:
         mask = cast("torch.Tensor", tensordict.get("_reset")).reshape(-1)
-        if len(tensordict.batch_size) != 1 or mask.numel() != tensordict.batch_size[0]:
+        shape = tensordict.batch_size
+        if mask.numel() != shape.numel():
             raise EnvError(
-                f"A partial reset needs one flag for each row of a one-dimensional batch, not a "
-                f"'_reset' of {mask.numel()} flags for batch size {tuple(tensordict.batch_size)}."
+                f"A partial reset needs one flag for each row, not a '_reset' of {mask.numel()} flags "
+                f"for batch size {tuple(shape)}."
             )
         rest = tensordict.exclude("_reset", "next")
-        rows = list(rest.unbind(0))
         chosen = [index for index, flag in enumerate(mask.tolist()) if flag]
         if not chosen:
             return rest
-        source = self._restarted(rest[torch.tensor(chosen)])
-        fresh = self._reset_and_complete(source, **kwargs)
+        if not shape:
+            return self._reset_and_complete(self._restarted(rest), **kwargs)
+        rows = flat_rows(rest)
+        begun = lazy_stack([rows[index] for index in chosen])
+        fresh = self._reset_and_complete(self._restarted(begun), **kwargs)
         for index, row in zip(chosen, fresh.unbind(0), strict=True):
             rows[index] = row
-        return lazy_stack(_alike(rows))
+        return stacked(alike(rows), shape)
 
     def _restarted(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return what rows start again from: all but what their conversation has made."""
@@ -452,23 +454,6 @@ def with_entries(
         if key not in without and not has_key(result, key):
             result.set(key, value)
     return result
-
-
-def _alike(rows: list[TensorDictBase]) -> list[TensorDictBase]:
-    """Return rows that have the same non-tensor entries: None stands where a row has none.
-
-    A lazy stack shows only what all its rows have, so one row's lack would hide the others' data.
-    """
-    plain = {key for row in rows for key, value in row.items() if is_non_tensor(value)}
-    nothing: Any = NonTensorData(None)
-    alike = []
-    for row in rows:
-        lacking = plain.difference(row.keys())
-        row = row.copy() if lacking else row
-        for key in lacking:
-            row.set(key, nothing)
-        alike.append(row)
-    return alike
 
 
 def step_mdp(

@@ -173,6 +173,8 @@ class ChatEnv(EnvBase):
                 f"{tuple(tensordict.batch_size)}."
             )
         count = tensordict.batch_size[0]
+        if not count:
+            raise EnvError("ChatEnv.reset needs at least one row to start; it got a batch of none.")
         chats = [self._begin(chat) for chat in self._chats(tensordict, count)]
         entries = self.mode.first(chats, self.device)
         entries["turn"] = torch.zeros((count, 1), dtype=torch.int64, device=self.device)

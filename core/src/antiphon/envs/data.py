@@ -78,6 +78,7 @@ class DataLoadingPrimer(Transform):
         # Rows that were read and not handed out, each with its number in the data, if that is known.
         self._waiting: list[tuple[Any, int | None]] = []
         self._taken = 0
+        self._read = 0  # items since the data was begun
         self._left = 0
         self._group = -1
         self._current: tuple[Any, int | None] = (None, None)
@@ -131,8 +132,14 @@ class DataLoadingPrimer(Transform):
                 )
             if self._waiting:
                 self._taken += 1
+                self._read += 1
                 return self._waiting.pop(0)
             self._iterator = None
+        if self._read:
+            raise InvalidData(
+                f"The data loader gave {self._read} rows and can't be begun again; give a list, or a "
+                "loader whose iterator starts anew."
+            )
         raise InvalidData("The data loader holds no rows; give it at least one.")
 
     def _begin_epoch(self) -> Iterable[Any]:
@@ -173,13 +180,15 @@ class DataLoadingPrimer(Transform):
         """Return what `next_rows` does, the rows as the loader gives them, with their numbers.
 
         Raises:
-            EnvError: ``group_repeats`` is set and ``count`` is no multiple of ``repeats``.
+            EnvError: ``count`` is 0, or ``group_repeats`` is set and it is no multiple of ``repeats``.
         """
         if self.group_repeats and (count % self.repeats or self._left):
             raise EnvError(
                 f"A reset of {count} rows would split a group of {self.repeats} repeats; choose a "
                 "batch size that is a multiple of repeats, or group_repeats=False."
             )
+        if count < 1:
+            raise EnvError("A reset needs at least one row to start; it was asked for none.")
         rows, groups = [], []
         for _ in range(count):
             rows.append(self._next_row())
@@ -293,6 +302,7 @@ class DataLoadingPrimer(Transform):
             begin()
         self._iterator = None
         self._waiting, self._left, self._current = [], 0, (None, None)
+        self._read = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the data stands: the loader's own state and what was taken since.
@@ -303,6 +313,7 @@ class DataLoadingPrimer(Transform):
         return {
             "loader": self._began,
             "taken": self._taken,
+            "read": self._read,
             "left": self._left,
             "group": self._group,
         }
@@ -316,8 +327,9 @@ class DataLoadingPrimer(Transform):
             restore(state["loader"])
             skip = int(state["taken"])
         else:
-            skip = groups
+            skip = int(state["read"])
         self._current = (None, None)
         for _ in range(skip):
             self._current = self._next_item()
+        self._read = int(state["read"])
         self._left, self._group = int(state["left"]), groups - 1
