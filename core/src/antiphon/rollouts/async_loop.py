@@ -59,7 +59,9 @@ async def roll_out_async(
     an error in one conversation those that had ended by then are still yielded, then it is raised.
 
     Args:
-        task: What the conversations are about; its ``respond`` may be ``async``.
+        task: What the conversations are about; its ``respond`` may be ``async``. One that is not
+            holds up all conversations for as long as it takes: what waits (for a tool, a server)
+            should be.
         rows: The problems.
         backend: What samples and scores. One that can't be awaited (see `AsyncBackend`) works in a
             thread, and takes what waits for it as one batch.
