@@ -6,8 +6,8 @@
 One engine and the same conversations with the same seeds, both ways in turn, by the wall; under three minutes on two
 cores. The conversations are unequal as those of agents are: how many turns each has is geometric (``--turns`` on
 average, four times that at most), how long an answer is lognormal (``--median``, a sigma of 1, ``--longest`` at most),
-both settled by seeds, so that both ways sample the same numbers of tokens. Answers are short for a processor's sake; the
-longest is 16 times the median, as where answers are long. Two figures:
+both settled by seeds, so that both ways sample the same numbers of tokens. Answers are short for a processor's sake;
+the longest is 16 times the median, as where answers are long. Two figures:
 
 - answers alone: the other side replies at once;
 - with tools: each reply takes a time of its own (lognormal, a median of ``--tools`` seconds, a sigma of 1, ten times
