@@ -172,6 +172,15 @@ BROKEN: dict[str, list[tuple[str, Callable[[], FamilySubject], str]]] = {
             "could not be loaded",
         ),
         (
+            "a text that begins with a token which the grammar does not know",
+            lambda: subject(
+                StandInTokenizer(SPECIAL, special_tokens={"bos_token": "<s>", "eos_token": END}),
+                source="{{- bos_token -}}" + TEMPLATE,
+                renderings=None,
+            ),
+            "the grammar's bos is empty",
+        ),
+        (
             "one form where a tuple belongs",
             lambda: subject(grammar="kit_families:UNTUPLED"),
             "the grammar.calls is CallForm(style='json'",

@@ -52,6 +52,24 @@ def check_descriptor(subject: FamilySubject) -> None:
             not unknown,
             f"the grammar does not know the end tokens {sorted(unknown)} of the descriptor.",
         )
+        _demand_bos(subject)
+
+
+def _demand_bos(subject: FamilySubject) -> None:
+    """Fail where the template begins with the token that begins texts, and the grammar knows none."""
+    grammar = subject.grammar
+    first = subject.rendering(next(case for case in subject.cases if case.id == "one-turn"))
+    bos = dict(getattr(subject.tokenizer, "special_tokens_map", None) or {}).get("bos_token")
+    if first is None or not bos or not first.text.startswith(str(bos)):
+        return
+    openers = (grammar.bos, grammar.prefix, *(form.opener for form in grammar.roles))
+    demand(
+        any(openers[:2])
+        or not all(isinstance(each, str) for each in openers)
+        or any(str(each).startswith(str(bos)) for each in openers),
+        f"the template begins with {str(bos)!r}, the tokenizer's bos_token, and the grammar's bos is empty:"
+        " name it there.",
+    )
 
 
 def check_pickling(subject: FamilySubject) -> None:
