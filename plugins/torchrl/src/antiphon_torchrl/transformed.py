@@ -26,13 +26,16 @@ class RaggedTransformedEnv(TransformedEnv):  # type: ignore[misc]
         source = self.transform._reset_env_preprocess(tensordict)
         fresh = self.base_env.reset(source, **kwargs)
         if mask is None:
-            return self.transform._reset(fresh.empty() if source is None else source, fresh)
+            begun: TensorDictBase = self.transform._reset(
+                fresh.empty() if source is None else source, fresh
+            )
+            return begun
         rows = list(fresh.unbind(0))
         chosen = mask.reshape(-1).nonzero()[:, 0].tolist()
         if chosen:
-            begun = lazy_stack([rows[row] for row in chosen])
-            begun = self.transform._reset(begun.empty(), begun)
-            for row, part in zip(chosen, begun.unbind(0), strict=True):
+            anew = lazy_stack([rows[row] for row in chosen])
+            anew = self.transform._reset(anew.empty(), anew)
+            for row, part in zip(chosen, anew.unbind(0), strict=True):
                 rows[row] = part
         stacked: TensorDictBase = lazy_stack(rows)
         return stacked
