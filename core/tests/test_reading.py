@@ -582,3 +582,12 @@ def test_white_space_of_an_opener_that_the_prompt_leaves_out_is_not_the_answers(
             parser.feed(answer[start : start + cut])
         assert parser.close() == reading.message
     assert parse_response(" Hi.", prompt="Assistant: ", family=grammar)["content"] == " Hi."
+
+
+def test_a_question_that_begins_as_a_result_and_does_not_end_as_one_is_a_question() -> None:
+    result = "<tool_response>\nr\n</tool_response>"
+    for body, role in ((result, "tool"), ("<tool_response>\nr", "user"), (f"{result} so?", "user")):
+        text = f"<|im_start|>user\n{body}<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n"
+        first, second = parse(text, family=QWEN3)
+        assert first == {"role": role, "content": "r" if role == "tool" else body}
+        assert second["content"] == "a"

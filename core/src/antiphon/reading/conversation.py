@@ -56,10 +56,7 @@ class Splitter:
             set_ending(form, self.following.get(form.role, []), compiled)
             thought = compiled.think_close.core
             form.has_thought = bool(thought) and thought in head(form.opener)
-            form.has_twin = any(
-                other is not form and (other.begins, other.size) == (form.begins, form.size)
-                for other in self.forms
-            )
+            form.has_twin = any(_is_rival(other, form) for other in self.forms)
         self.answer_openers = tuple(dict.fromkeys(self._answer_openers()))
 
     def _answer_openers(self) -> Iterator[str]:
@@ -116,7 +113,8 @@ class Splitter:
     def _open_at(self, text: str, pos: int, role: str) -> tuple[TurnForm, re.Match[str]] | None:
         """Return the form that opens at a position: the longest opener that fits.
 
-        Where forms have the same opener, the one whose closer comes first.
+        Where forms have the same opener, the one whose closer comes first; and what begins as a
+        tool's result without ending as one is a message that begins so.
         """
         best: tuple[TurnForm, re.Match[str]] | None = None
         place = -1
@@ -130,7 +128,7 @@ class Splitter:
                 if not form.has_twin:
                     return form, match
                 best = form, match
-            elif match.end() != best[1].end():
+            elif match.end() != best[1].end() and (place <= len(text) or not form.begins.strip()):
                 continue
             close = form.ending(text, match.end())
             is_closed = close.group() or close.start() < len(text)
@@ -232,6 +230,16 @@ class Splitter:
             except Invalid:
                 pass
         conversation.messages.append({"role": role, "content": content, **fields})
+
+
+def _is_rival(other: TurnForm, form: TurnForm) -> bool:
+    """Whether another form may stand where this one opens, as only their closers tell."""
+    if other is form:
+        return False
+    if (other.begins, other.size) == (form.begins, form.size):
+        return True
+    begins = other.begins
+    return form.role == "tool" and bool(begins.strip(WHITE)) and form.begins.startswith(begins)
 
 
 def splitter_of(compiled: Compiled) -> Splitter:

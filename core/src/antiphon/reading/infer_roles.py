@@ -18,6 +18,10 @@ def any_role(grammar: Grammar, prober: Prober, turns: Turns) -> RoleForm | None:
     """
     if grammar.forms("tool"):
         return None
+    later = {"user", "assistant"}
+    if not any(form.after is None or later & {*form.after} for form in grammar.forms("system")):
+        # A form for any role would let a system text stand where the template prints none.
+        return None
     found = [_form(grammar, prober, turns, role) for role in _ROLES]
     return found[0] if found[0] == found[1] else None
 
