@@ -191,23 +191,6 @@ def test_what_asks_for_an_answer_is_told_from_an_answer() -> None:
         assert found.prompted is prompted
 
 
-def test_a_role_that_a_template_does_not_know_is_a_message_of_its_own() -> None:
-    template = (
-        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
-        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-    )
-    grammar = infer_grammar(template)
-    messages = [
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-        {"role": "tool", "content": ""},
-        {"role": "critic", "content": "c"},
-        {"role": "assistant", "content": "d"},
-    ]
-    text = "".join(f"<|{m['role']}|>\n{m['content']}<|end|>\n" for m in messages)
-    assert parse(text, family=grammar) == messages
-
-
 STRIPPING = (
     "{% for m in messages %}{% set c = m.content | trim %}{% set r = m.reasoning_content or '' %}"
     "{% if '</think>' in c %}{% set r = c.split('</think>')[0].split('<think>')[-1] | trim %}"

@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon.errors import GrammarUnavailable
-from antiphon.reading.grammar import Grammar, RoleForm
+from antiphon.reading.grammar import Grammar
 from antiphon.reading.infer_answers import add_answers
 from antiphon.reading.infer_contents import add_contents
 from antiphon.reading.infer_plain import plain_problem, tells_prompts
-from antiphon.reading.infer_roles import any_role, with_any_role
 from antiphon.reading.infer_turns import MARKER, probe_turns, prompts_of, role_forms
 from antiphon.reading.probing import Prober, conversation, word
 
@@ -60,28 +59,20 @@ def _infer(prober: Prober, name: str) -> Grammar:
     problem = ""
     # Some templates print contents that are given as parts with something else around them.
     for both_ways in (False, True):
-        grammar, prober, prompts, role = _attempt(prober, name, both_ways)
+        grammar, prober, prompts = _attempt(prober, name, both_ways)
         found = plain_problem(grammar, prober)
         if not found:
-            return _with_prompts(_with_roles(grammar, prober, role), prober, prompts)
+            return _with_prompts(grammar, prober, prompts)
         if grammar.reasoning is not None and grammar.reasoning.separate:
             # Templates may print the block at one place and leave it to the content at another.
             kept = replace(grammar, reasoning=replace(grammar.reasoning, separate=False))
             if not plain_problem(kept, prober):
-                return _with_prompts(_with_roles(kept, prober, role), prober, prompts)
+                return _with_prompts(kept, prober, prompts)
         problem = problem or found
     raise GrammarUnavailable(
         f"The grammar inferred for {name!r} does not read the template's own rendering back "
         f"({problem}); declare a grammar for it."
     )
-
-
-def _with_roles(grammar: Grammar, prober: Prober, role: RoleForm | None) -> Grammar:
-    """Return the grammar with the form of any role, where that takes nothing from the others."""
-    if role is None:
-        return grammar
-    made = with_any_role(grammar, role)
-    return grammar if plain_problem(made, prober) else made
 
 
 def _with_prompts(grammar: Grammar, prober: Prober, prompts: tuple[str, ...]) -> Grammar:
@@ -91,11 +82,9 @@ def _with_prompts(grammar: Grammar, prober: Prober, prompts: tuple[str, ...]) ->
     return made if is_told else grammar
 
 
-def _attempt(
-    prober: Prober, name: str, both_ways: bool
-) -> tuple[Grammar, Prober, tuple[str, ...], RoleForm | None]:
-    """Read a grammar off a template; returns it with the form of contents that shows it, what asks
-    for an answer, and how roles are printed that are not known.
+def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober, tuple[str, ...]]:
+    """Read a grammar off a template; returns it with the form of contents that shows it, and what
+    asks for an answer.
     """
     try:
         turns = probe_turns(prober, both_ways)
@@ -115,7 +104,7 @@ def _attempt(
         ends.append(eos)
     grammar = Grammar(name=name, roles=role_forms(turns), end_tokens=tuple(ends))
     grammar = add_contents(add_answers(grammar, prober, turns), prober)
-    return grammar, prober, prompts_of(turns), any_role(grammar, prober, turns)
+    return grammar, prober, prompts_of(turns)
 
 
 def _special_tokens(tokenizer: Any) -> Mapping[str, Any]:
