@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from antiphon.conversations.templating import Template, is_cut_off
+from antiphon.conversations.templating import Template, is_cut_off, render_each
 from antiphon.errors import RenderError, TokenizerMismatch
 
 if TYPE_CHECKING:
@@ -132,9 +132,10 @@ def encode_chats(
     from antiphon.engine.tokenization import tokenize
 
     visible = [template.visible(chat) for chat in chats]
-    if visible and template.growing(add_generation_prompt).knows(visible[0]):
+    growing = template.growing(add_generation_prompt)
+    if visible and growing.knows(visible[0]):
         # A batch grows together: little is to be encoded, too little for threads of its own.
-        rows = tokenize(template.render_all(chats, add_generation_prompt), template.tokenizer)
+        rows = tokenize(render_each(growing, visible), template.tokenizer)
     else:
         rows = render_batch(
             visible,

@@ -123,8 +123,8 @@ class Template:
         from antiphon.engine.rendering import render
 
         growing = self.growing(add_generation_prompt)
-        renderings = []
-        for i, messages in enumerate(conversations):
+
+        def render_one(messages: Sequence[Message]) -> Rendering:
             # Where the ids of the cut-off answer are known, they end the row; its text is rendered whole.
             cut = (
                 not add_generation_prompt
@@ -132,24 +132,34 @@ class Template:
                 and messages[-1].get("token_ids") is None
             )
             visible = self.visible(messages)
-            try:
-                if continues or cut:
-                    made = render(
-                        visible,
-                        self.tokenizer,
-                        chat_template=self.source,
-                        add_generation_prompt=add_generation_prompt,
-                        continue_final_message=True,
-                        **self.variables,
-                    )
-                else:
-                    made = growing(visible)
-            except RenderError as error:
-                if len(conversations) == 1:
-                    raise
-                raise type(error)(f"conversation {i}: {error}") from error
-            renderings.append(made)
-        return renderings
+            if not (continues or cut):
+                return growing(visible)
+            return render(
+                visible,
+                self.tokenizer,
+                chat_template=self.source,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=True,
+                **self.variables,
+            )
+
+        return render_each(render_one, conversations)
+
+
+def render_each(
+    render_one: Callable[[Sequence[Message]], Rendering],
+    conversations: Sequence[Sequence[Message]],
+) -> list[Rendering]:
+    """Render conversations one by one; an error names the one it is about, where there are several."""
+    renderings = []
+    for i, messages in enumerate(conversations):
+        try:
+            renderings.append(render_one(messages))
+        except RenderError as error:
+            if len(conversations) == 1:
+                raise
+            raise type(error)(f"conversation {i}: {error}") from error
+    return renderings
 
 
 class CallForm(NamedTuple):
