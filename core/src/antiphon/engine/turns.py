@@ -92,7 +92,10 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
         seen.update(shapes[shaped : index + 1])
         shaped = index + 1
         extent = places[index]
+        gap = text[extent.before : extent.first]
+        taken = 0  # how much of the gap the turns of messages without words have
         if not extent.shown and turns and turns[-1].end > extent.before:
+            taken = turns[-1].end - extent.before
             extent = extent._replace(before=turns[-1].end, last=turns[-1].end)
         is_last = index == len(messages) - 1
         if rendering.continued and is_last:
@@ -107,7 +110,8 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             min(index, _NEAR),
             frozenset(seen),
             tuple(shapes[max(0, index - _NEAR) : index + 1]),
-            text[extent.before : extent.first],
+            gap,
+            taken,
             text[extent.last : extent.after],
             extent.shown,
             is_last and rendering.add_generation_prompt,
