@@ -291,7 +291,9 @@ def test_options_that_make_no_run(fake: Any, tmp_path: Path, capsys: Any) -> Non
     assert "--samples must be at least 1" in refused(capsys, "-n", "0", *output)
     assert "temperature" in refused(capsys, "--temperature", "-1", *output)
     assert "exclude each other" in refused(capsys, "--resume", "--overwrite", *output)
-    assert "no env named 'chess'" in refused(capsys, "--env", "chess", *output)
+    told = refused(capsys, "--env", "chess", *output)
+    assert "no env named 'chess'" in told
+    assert "Built in is 'word-problems'" in told
     assert "must end in .parquet or .jsonl" in refused(capsys, "--output", str(tmp_path / "o.txt"))
     assert fake == []
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from antiphon.errors import InvalidData
+from antiphon.errors import InvalidData, reason_of
 
 if TYPE_CHECKING:
     from antiphon.envs.tasks import Task
@@ -97,7 +97,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
                     yield number, row
     except (OSError, pa.ArrowException) as error:
         raise InvalidData(
-            f"The data file {path} can't be read as Parquet: {error}; check the path given to "
+            f"The data file {path} can't be read as Parquet: {reason_of(error)}; check the path given to "
             "--data."
         ) from error
 

@@ -268,7 +268,10 @@ def make_task(options: RunOptions) -> Task:
     else:
         from antiphon.registry import get_env
 
-        factory = get_env(options.env_name).load()
+        try:
+            factory = get_env(options.env_name).load()
+        except PluginError as error:
+            raise type(error)(f"{error} Built in is {BUILT_IN!r}.") from error
         make = getattr(factory, "make_task", None)
         if make is None:
             raise PluginError(
