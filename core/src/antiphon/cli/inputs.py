@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from antiphon.errors import (
     ModelNotFound,
     reason_of,
 )
+from antiphon.tokenizer_files import read_tokenizer
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -156,15 +158,13 @@ def load_tokenizer(name: str | None) -> Any:
 
         backend: Any = get_backend("transformers").load()
         return backend.load_tokenizer(name)
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
+    if importlib.util.find_spec("transformers") is None:
         raise ModelNotFound(
             f"The tokenizer {name!r} is read by transformers, which is not installed: pip install"
             " antiphon-transformers."
-        ) from error
+        )
     try:
-        return AutoTokenizer.from_pretrained(name)
+        return read_tokenizer(name)
     except Exception as error:  # a broken file makes transformers raise anything
         raise ModelNotFound(
             f"There is no tokenizer {name!r} to be had: {reason_of(error)}."
