@@ -119,7 +119,13 @@ def process_ids(llm: Any) -> list[int]:
 def shut_down(llm: Any) -> None:
     """Stop an engine that runs in other processes, and what it leaves open in this one."""
     llm.shutdown()
-    context = getattr(getattr(llm.engine_core, "resources", None), "ctx", None)
+    shut_down_client(llm.engine_core)
+
+
+def shut_down_client(client: Any) -> None:
+    """Stop the core that a client of an engine talks to, and what the client leaves open."""
+    client.shutdown()
+    context = getattr(getattr(client, "resources", None), "ctx", None)
     if context is not None:
         context.destroy(linger=0)
 

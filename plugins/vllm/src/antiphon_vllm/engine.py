@@ -108,7 +108,7 @@ def close_llm(llm: Any) -> None:
     """Stop an engine and free its memory."""
     stop = _stopping.pop(llm, None)
     if stop is None:
-        llm.llm_engine.engine_core.shutdown()
+        _compat.shut_down_client(llm.llm_engine.engine_core)
     else:
         stop()
 
