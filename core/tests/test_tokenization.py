@@ -388,3 +388,20 @@ def test_every_rendering_case_of_the_corpus_of_faults_loads() -> None:
     assert {"mask-01", "mask-03", "mask-05", "mask-07", "inj-01", "bos-01", "ws-01", "ws-03"} <= {
         c["id"] for c in cases
     }
+
+
+def test_what_a_user_types_is_no_reasoning_marker_where_the_template_has_none() -> None:
+    """Qwen3's vocabulary adds ``<think>`` without calling it special; many templates don't print it."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE({chr(i): i for i in range(32, 127)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_tokens([AddedToken("<think>", special=False), AddedToken("<b>", special=False)])
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}"
+    added = [tokenizer.token_to_id("<think>"), tokenizer.token_to_id("<b>")]
+    for role, expected in (("user", [False, True]), ("assistant", [True, True])):
+        rendering = antiphon.render(
+            [{"role": role, "content": "a<think>b<b>c"}], chat_template=template
+        )
+        ids = rendering.tokenize(tokenizer).input_ids
+        assert [token in ids for token in added] == expected

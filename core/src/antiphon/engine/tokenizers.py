@@ -186,8 +186,8 @@ class TokenizerView:
         """Return the ids that text from outside must never become.
 
         Special tokens are; of the other added tokens those that the template spells out, and those that look like
-        control tokens (``<|…|>``, ``<tool_call>``, ``[INST]``). White space and plain words or tags that were added to
-        the vocabulary are text.
+        control tokens (``<|…|>``, ``<tool_call>``, ``<think>``, ``[INST]``). White space, plain words and the tags of
+        HTML that were added to the vocabulary are text.
         """
         found = self._control_ids.get(template)
         if found is None:
@@ -405,7 +405,26 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, **options))
 
 
+# The elements of HTML, those of its past included: such tags are text, also where a vocabulary has them (Gemma's).
+_ELEMENTS = """
+    a abbr acronym address applet area article aside audio b base basefont bdi bdo bgsound big blink blockquote body br
+    button canvas caption center cite code col colgroup command content data datalist dd del details dfn dialog dir div
+    dl dt element em embed fieldset figcaption figure font footer form frame frameset h1 h2 h3 h4 h5 h6 head header
+    hgroup hr html i iframe image img input ins isindex kbd keygen label legend li link listing main map mark marquee
+    math menu menuitem meta meter multicol nav nobr noembed noframes noscript object ol optgroup option output p param
+    picture plaintext pre progress q rb rbc rp rt rtc ruby s samp script search section select shadow slot small source
+    spacer span strike strong style sub summary sup svg table tbody td template textarea tfoot th thead time title tr
+    track tt u ul var video wbr xmp
+"""
+_HTML = frozenset(_ELEMENTS.split())
+_TAG = re.compile(r"</?([A-Za-z][\w.-]*)>")
+
+
 def _looks_structural(text: str) -> bool:
+    """Whether an added token is more than text by its looks: ``<|…|>``, ``<tool_call>``, ``<think>``, ``[INST]``."""
     if text[0] == "<" and text[-1] == ">":
-        return any(mark in text for mark in "|｜_▁")
+        tag = _TAG.fullmatch(text)
+        return any(mark in text for mark in "|｜_▁") or (
+            tag is not None and tag.group(1).lower() not in _HTML
+        )
     return text[0] == "[" and text[-1] == "]" and text[1:-1].strip("/").isupper()
