@@ -127,7 +127,7 @@ def main() -> None:
 
     def forget() -> None:
         remembered.forget()
-        tokens._ids.clear()
+        tokens.forget()
 
     plain = median(theirs, options.repeats)
     report(

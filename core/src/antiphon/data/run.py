@@ -271,7 +271,7 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
         ) from error
     finally:
         # A data set seldom says a thing twice: kept, its texts would fill the cache, in every process.
-        view(tokenizer)._ids.clear()
+        view(tokenizer).forget()
 
 
 def _rows(block: Block) -> str:

@@ -109,6 +109,10 @@ class TokenizerView:
         known = self._ids.get_all(pieces)
         return [p for p, entry in zip(pieces, known, strict=True) if entry is None]
 
+    def forget(self) -> None:
+        """Forget the ids of all pieces; for work that goes through many texts once."""
+        self._ids.clear()
+
     def encode_inner(self, pieces: Sequence[str]) -> list[list[int]]:
         """Return the ids of each piece as it is inside a text, right behind other text."""
         mark = self.inner_mark
