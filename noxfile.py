@@ -285,10 +285,13 @@ for each in DISTRIBUTIONS:
 
 @nox.session(name="tests-cross", venv_backend="none", tags=FIRST)
 def tests_cross(session: nox.Session) -> None:
-    """All distributions together, from wheels: isolation, broken plugins, the command line."""
+    """All distributions together, from wheels: isolation, broken plugins, the command line, all dialects' laws."""
     variables = environment("cross", DISTRIBUTIONS)
     docs_apart = ("--ignore", str(ROOT / "tests" / "docs"))
-    run_tests(session, ROOT / "tests", variables, *docs_apart)
+    of_all = [
+        str(ROOT / "core" / "tests" / f"test_reading_{name}.py") for name in ("foreign", "laws")
+    ]
+    run_tests(session, ROOT / "tests", variables, *docs_apart, *of_all)
 
 
 # What shows that old versions serve: containers, environments and the wrapper (tensordict), loading
