@@ -353,7 +353,8 @@ from antiphon.registry import register_family
 from antiphon.testing import FamilyContract, corpus
 register_family(kit_families.FAMILY)
 register_family(kit_families.replace(
-    kit_families.FAMILY, name="deaf", grammar="kit_families:NO_CALLS", model_ids=()))
+    kit_families.FAMILY, name="deaf", grammar="kit_families:NO_CALLS", model_ids=(),
+    renderings=None))
 CALLING = [c.id for c in corpus() if any(m.get("tool_calls") for m in c.messages)]
 class TestRight(FamilyContract):
     names = ("parakeet",)
@@ -368,6 +369,7 @@ class TestGone(FamilyContract, expected_failures={{"turns": "was wrong once"}}):
     system = calls = parallel_calls = tool_results = True
 register_family(kit_families.replace(
     kit_families.FAMILY, name="candid", grammar="kit_families:NO_CALLS", model_ids=(),
+    renderings=None,
     known_failures=(*((f"parse/{{case}}", "no calls") for case in CALLING if "none" not in case),
                     ("responses", "no calls"))))
 class TestCandid(FamilyContract):
