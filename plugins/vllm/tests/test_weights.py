@@ -11,8 +11,10 @@ from antiphon.errors import BackendError
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.sampling import SamplingParams
 from antiphon_transformers import TransformersBackend
+from antiphon_vllm import _compat
 from antiphon_vllm.backend import VLLMBackend
 from antiphon_vllm.weights import Checkpoint
+from packaging.version import Version
 from tiny_models import build
 
 CLOSE = 1e-4
@@ -165,6 +167,8 @@ def test_a_model_within_torchs_wrappers_sends_its_weights_too(engine_of):
 
 
 def test_an_engine_in_another_process_follows_too(tokenizer):
+    if Version(_compat.installed()[1]) < Version("0.32"):
+        pytest.skip("before 0.32 the engine leaves sockets open, whose context then waits for ever")
     model = build("llama", **TIED)
     engine = VLLMBackend(model, tokenizer=tokenizer, in_process=False)
     with torch.no_grad():
