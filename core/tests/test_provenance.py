@@ -19,6 +19,7 @@ from antiphon.engine.provenance import (
     trace,
     traced_whole,
 )
+from antiphon.engine.rendering import render
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -178,3 +179,16 @@ def test_whatever_is_not_json_becomes_its_type_name() -> None:
         pass
 
     assert trace({"content": [{"image": Image()}]}, 0)["content"][0]["image"] == "<Image>"
+
+
+def test_what_is_encoded_and_decoded_again_keeps_its_origin() -> None:
+    for expression, whole in (
+        ("m.content.encode('utf-8').decode('utf-8')", True),
+        ("m.content.encode('ascii', 'ignore').decode()", True),
+        ("m.content.encode()", False),
+    ):
+        template = "{% for m in messages %}[" + "{{ " + expression + " }}]{% endfor %}"
+        rendering = render([{"role": "user", "content": "né<b>"}], chat_template=template)
+        (span,) = rendering.spans
+        assert (span.message, span.start, span.end) == (0, 1, len(rendering.text) - 1)
+        assert (rendering.text[1:-1] in ("né<b>", "n<b>")) is whole

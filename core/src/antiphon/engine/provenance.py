@@ -159,6 +159,29 @@ class Traced(str):
     def translate(self, table: Any, /) -> str:
         return coarse(str.translate(self, table), self)
 
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        result = TracedBytes(str.encode(self, encoding, errors))
+        result._antiphon_text = self
+        return result
+
+
+class TracedBytes(bytes):
+    """An encoded text; what is decoded or printed of it keeps its origin."""
+
+    _antiphon_text: Traced
+
+    def __str__(self) -> str:
+        return coarse(bytes.__repr__(self), self._antiphon_text)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the text, with its very spans where nothing was lost."""
+        text = bytes.decode(self, encoding, errors)
+        return (
+            self._antiphon_text
+            if text == self._antiphon_text
+            else coarse(text, self._antiphon_text)
+        )
+
 
 class TracedDict(dict[Any, Any]):
     """A mapping from a message; ``str()`` and JSON of it keep its origin."""
