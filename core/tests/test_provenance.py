@@ -16,10 +16,10 @@ from antiphon.engine.provenance import (
     percent_format,
     replace,
     spans_of,
-    trace,
     traced_whole,
 )
 from antiphon.engine.rendering import render
+from antiphon.engine.tracing import trace
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from antiphon.engine.growing import longer
 from antiphon.engine.pieces import Pieces
-from antiphon.engine.provenance import trace
 from antiphon.engine.rendering import Rendering, render_source
 from antiphon.engine.sampled import Sampled, attach, check_tokenizer, split_sampled
 from antiphon.engine.source import Source, prepare
@@ -27,6 +26,7 @@ from antiphon.engine.tokenization import (
     tokenize,
 )
 from antiphon.engine.tokenizers import view
+from antiphon.engine.tracing import trace
 from antiphon.errors import InvalidMessage, TokenizerMismatch, TurnRewritten
 from antiphon.plugins.events import rendering_made
 

@@ -12,7 +12,8 @@ import jinja2
 
 from antiphon.engine import limits
 from antiphon.engine.environment import compile_template
-from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, Traced, trace
+from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, Traced
+from antiphon.engine.tracing import trace
 from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
 
 
