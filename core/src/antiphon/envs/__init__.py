@@ -5,7 +5,7 @@ from __future__ import annotations
 from antiphon.lazy import lazy_exports
 
 _EXPORTS = {
-    "Composite": "antiphon.envs.specs",
+    "Composite": "antiphon.envs.composite",
     "Spec": "antiphon.envs.specs",
     "NonTensor": "antiphon.envs.specs",
     "Unbounded": "antiphon.envs.specs",
@@ -55,7 +55,7 @@ _EXPORTS = {
     "LLMCollector": "antiphon.envs.collector",
     "EnvBase": "antiphon.envs.base",
     "check_env": "antiphon.envs.checking",
-    "step_mdp": "antiphon.envs.base",
+    "step_mdp": "antiphon.envs.entries",
     "Transform": "antiphon.envs.transformed",
     "TransformedEnv": "antiphon.envs.transformed",
 }

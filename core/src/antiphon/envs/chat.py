@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase, is_non_tensor, lazy_stack
 
 from antiphon.conversations.chats import openai_messages, stored_message
 from antiphon.conversations.history import History
-from antiphon.envs.base import DONE_KEYS, EnvBase
+from antiphon.envs.base import EnvBase
 from antiphon.envs.chat_modes import (
     STATE,
     Chats,
@@ -20,8 +20,10 @@ from antiphon.envs.chat_modes import (
     TokensMode,
     row_values,
 )
+from antiphon.envs.composite import Composite
 from antiphon.envs.conversation import Prompter
-from antiphon.envs.specs import Categorical, Composite, NonTensor, Unbounded, has_key
+from antiphon.envs.entries import DONE_KEYS, has_key
+from antiphon.envs.specs import Categorical, NonTensor, Unbounded
 from antiphon.envs.tasks import Message, Reply, Task
 from antiphon.errors import EnvError, InvalidParameter
 

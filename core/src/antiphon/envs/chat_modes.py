@@ -19,7 +19,7 @@ from antiphon.conversations.padding import token_rows
 from antiphon.conversations.ragged import ragged as ragged_container
 from antiphon.conversations.rows import map_rows, row_cells
 from antiphon.envs.conversation import Conversation, Prompter
-from antiphon.envs.specs import has_key
+from antiphon.envs.entries import has_key
 from antiphon.envs.tasks import Message
 from antiphon.errors import EnvError
 

@@ -7,8 +7,9 @@ from typing import cast
 import torch
 from tensordict import TensorDictBase
 
-from antiphon.envs.base import DONE_KEYS, EnvBase, Policy, acted
-from antiphon.envs.specs import Composite, has_key
+from antiphon.envs.base import EnvBase, Policy, acted
+from antiphon.envs.composite import Composite
+from antiphon.envs.entries import DONE_KEYS, has_key
 from antiphon.errors import EnvError
 
 

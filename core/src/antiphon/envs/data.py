@@ -13,8 +13,9 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from antiphon.conversations.fields import nested_entry
-from antiphon.envs.base import with_entries
-from antiphon.envs.specs import Composite, Unbounded, has_key
+from antiphon.envs.composite import Composite
+from antiphon.envs.entries import has_key, with_entries
+from antiphon.envs.specs import Unbounded
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError, InvalidData, InvalidParameter
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from antiphon.envs.chat import ChatEnv, InputMode
+from antiphon.envs.composite import Composite
 from antiphon.envs.data import DataLoadingPrimer
 from antiphon.envs.rows import RowLoader, load_rows
-from antiphon.envs.specs import Composite
 from antiphon.envs.tasks import Task
 from antiphon.envs.transformed import TransformedEnv
 from antiphon.errors import PluginError

@@ -14,7 +14,8 @@ import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase
 
 from antiphon.envs.base import EnvBase
-from antiphon.envs.specs import Categorical, Composite, NonTensor, Unbounded
+from antiphon.envs.composite import Composite
+from antiphon.envs.specs import Categorical, NonTensor, Unbounded
 from antiphon.errors import EnvError, InvalidParameter
 
 _MASK = (1 << 64) - 1

@@ -16,7 +16,8 @@ from tensordict import TensorDictBase
 from antiphon.conversations.containers import LogProbs
 from antiphon.conversations.padding import token_rows
 from antiphon.conversations.ragged import ragged
-from antiphon.envs.specs import Composite, Unbounded
+from antiphon.envs.composite import Composite
+from antiphon.envs.specs import Unbounded
 from antiphon.envs.transformed import Compose, Transform
 from antiphon.errors import EnvError, InvalidParameter
 

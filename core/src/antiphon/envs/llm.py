@@ -15,7 +15,9 @@ from antiphon.conversations.fields import nested_entry
 from antiphon.conversations.padding import token_rows
 from antiphon.envs.base import EnvBase
 from antiphon.envs.chat_modes import row_values
-from antiphon.envs.specs import Bounded, Composite, NonTensor, Spec, Unbounded, has_key
+from antiphon.envs.composite import Composite
+from antiphon.envs.entries import has_key
+from antiphon.envs.specs import Bounded, NonTensor, Spec, Unbounded
 from antiphon.errors import EnvError, InvalidParameter
 
 

@@ -12,7 +12,9 @@ from tensordict import NonTensorData, TensorDictBase, lazy_stack
 
 from antiphon.envs.answers import visible_text
 from antiphon.envs.chat import ChatEnv
-from antiphon.envs.specs import Composite, NonTensor, Unbounded, has_key
+from antiphon.envs.composite import Composite
+from antiphon.envs.entries import has_key
+from antiphon.envs.specs import NonTensor, Unbounded
 from antiphon.envs.tasks import message_text
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError, InvalidParameter

@@ -15,7 +15,8 @@ from tensordict import TensorDict, TensorDictBase, lazy_stack
 
 from antiphon.envs.base import Policy, acted
 from antiphon.envs.chat import ChatEnv
-from antiphon.envs.specs import Composite, NonTensor
+from antiphon.envs.composite import Composite
+from antiphon.envs.specs import NonTensor
 from antiphon.envs.tasks import Message, message_text
 from antiphon.envs.tools import ReplyTransform
 from antiphon.envs.transformed import Transform, TransformedEnv

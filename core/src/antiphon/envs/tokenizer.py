@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from tensordict import NonTensorData, TensorDictBase, lazy_stack
 
-from antiphon.envs.specs import Composite, Unbounded
+from antiphon.envs.composite import Composite
+from antiphon.envs.specs import Unbounded
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError, InvalidParameter
 

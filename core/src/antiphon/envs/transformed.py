@@ -13,7 +13,7 @@ import torch
 from tensordict import TensorDictBase
 
 from antiphon.envs.base import EnvBase
-from antiphon.envs.specs import Composite
+from antiphon.envs.composite import Composite
 from antiphon.errors import EnvError, InvalidParameter
 
 

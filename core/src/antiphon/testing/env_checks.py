@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from antiphon.envs.base import DONE_KEYS, EnvBase
+from antiphon.envs.base import EnvBase
 from antiphon.envs.checking import check_env
+from antiphon.envs.entries import DONE_KEYS
 from antiphon.errors import EnvError
 from antiphon.testing.results import CheckSkipped, Problems, demand, fail
 

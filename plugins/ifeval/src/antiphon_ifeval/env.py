@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from antiphon.envs.base import DONE_KEYS
 from antiphon.envs.chat import ChatEnv
+from antiphon.envs.composite import Composite
 from antiphon.envs.dataset import DatasetChatEnv
-from antiphon.envs.specs import Composite
+from antiphon.envs.entries import DONE_KEYS
 from antiphon.envs.tasks import message_text
 from antiphon.envs.transformed import Transform
 from antiphon.errors import EnvError

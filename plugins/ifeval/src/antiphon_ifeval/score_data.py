@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from antiphon.envs.specs import Categorical, Composite, Unbounded
+from antiphon.envs.composite import Composite
+from antiphon.envs.specs import Categorical, Unbounded
 from tensordict import TensorClass
 
 
