@@ -9,6 +9,7 @@ inside `antiphon.engine.limits`.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime
 from string import Formatter
@@ -29,18 +30,16 @@ from antiphon.engine import limits
 from antiphon.engine.filters import (
     FILTERS,
     WIDENING,
-    add,
     call_str,
     check_format,
     check_width,
-    escape,
     modulo,
     multiply,
     own_arguments,
     power,
-    safe_from,
 )
 from antiphon.engine.provenance import (
+    MIXED,
     SpanTuple,
     Traced,
     TracedDict,
@@ -48,7 +47,9 @@ from antiphon.engine.provenance import (
     concat,
     text_of,
     traced,
+    traced_whole,
 )
+from antiphon.engine.safe_text import Safe, escape, is_safe, mark_safe, plain
 from antiphon.errors import TemplateInvalid
 
 _TEMPLATES_KEPT = 256
@@ -95,11 +96,11 @@ class GenerationTag(Extension):
         """Parse the tag into a call block that prints its body."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        block = nodes.CallBlock(self.call_method("_body"), [], [], body)
-        return cast("nodes.CallBlock", block.set_lineno(line))
+        call = self.call_method("_body", [nodes.ContextReference()])
+        return cast("nodes.CallBlock", nodes.CallBlock(call, [], [], body).set_lineno(line))
 
-    def _body(self, caller: Macro) -> Any:
-        return caller()
+    def _body(self, context: Context, caller: Macro) -> Any:
+        return cast("ChatEnvironment", self.environment).call(context, caller)
 
 
 class ChatCodeGenerator(CodeGenerator):
@@ -107,8 +108,13 @@ class ChatCodeGenerator(CodeGenerator):
 
     @optimizeconst
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        """``a ~ b``: Jinja's own function would join to a plain string."""
-        self._call("environment.concat_values", node.nodes, frame)
+        """``a ~ b``: Jinja's own functions would join to a plain string; which one is asked as it asks."""
+        function = "environment.concat_values"
+        if frame.eval_ctx.volatile:
+            function = f"(environment.concat_safe if context.eval_ctx.volatile else {function})"
+        elif frame.eval_ctx.autoescape:
+            function = "environment.concat_safe"
+        self._call(function, node.nodes, frame)
 
     @optimizeconst
     def visit_Add(self, node: nodes.BinExpr, frame: Frame) -> None:  # noqa: N802
@@ -181,6 +187,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     checked = staticmethod(limits.checked)
     step = staticmethod(limits.step)
     escape = staticmethod(escape)
+    mark_safe = staticmethod(mark_safe)
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -192,6 +199,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             namespace=TemplateNamespace,
         )
         self.binop_table.update({"*": multiply, "**": power, "%": modulo})
+
+    def _generate(self, *args: Any, **options: Any) -> str:
+        """Generate a template's code; by the name ``Markup`` it finds what keeps origins."""
+        imports, rest = super()._generate(*args, **options).split("\n", 1)
+        # On the line of the imports: Jinja counts the lines after it to name those of the template.
+        return f"{imports}; Markup = environment.mark_safe\n{rest}"
 
     def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
         """Return the globals of a template as one dict: each rendering copies them, a chain of dicts slowly."""
@@ -205,6 +218,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return concat(pieces)
 
     @staticmethod
+    def concat_safe(values: tuple[Any, ...]) -> str:
+        """``a ~ b`` where ``autoescape`` is on: escaped if one of them is marked safe."""
+        joined = ChatEnvironment.concat_values(values)
+        return mark_safe("").join(map(text_of, values)) if any(map(is_safe, values)) else joined
+
+    @staticmethod
     def add_values(values: tuple[Any, ...]) -> Any:
         """``a + b + …``: strings are joined in one go, anything else is added from the left."""
         spans: list[SpanTuple] = []
@@ -215,7 +234,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 for start, end, origin in value._antiphon_spans:
                     spans.append((start + position, end + position, origin))
             elif kind is not str:
-                return functools.reduce(add, values)
+                return functools.reduce(operator.add, values)
             position += len(value)
         text = "".join(values)
         return traced(text, tuple(spans)) if spans else text
@@ -240,13 +259,10 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call a method or function for a template."""
         kind = __obj.__class__
-        if kind is MethodType and __obj.__self__.__class__ is Traced:
+        if kind is MethodType and isinstance(__obj.__self__, Traced):
             if __obj.__name__ in WIDENING:
                 check_width(__obj.__self__, args)
             return limits.checked(__obj(*args, **own_arguments(kwargs)))
-        if kind is MethodType and __obj.__self__.__class__ is Markup:
-            result = super().call(__context, __obj, *args, **kwargs)
-            return safe_from(result, __obj.__self__, *args, *own_arguments(kwargs).values())
         if kind is BuiltinMethodType:
             owner = __obj.__self__.__class__
             if owner is TracedDict:
@@ -255,17 +271,23 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                 return limits.checked(call_str(__obj, args, own_arguments(kwargs)))
         elif kind is Macro:
             limits.step()
-        return super().call(__context, __obj, *args, **kwargs)
+            if __context.eval_ctx.autoescape:
+                # Told not to mark its text as safe, it leaves that to `mark_safe`.
+                unescaped = nodes.EvalContext(__self)
+                return mark_safe(__obj(unescaped, *args, **own_arguments(kwargs)))
+        result = super().call(__context, __obj, *args, **kwargs)
+        # What Jinja itself marks safe (a block called by its name) has lost its origins.
+        return (
+            mark_safe(traced_whole(plain(result), MIXED)) if isinstance(result, Markup) else result
+        )
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         """Replace ``str.format`` by one that keeps origins, inside the sandbox."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None
-        if isinstance(value.__self__, Markup):
-            return functools.wraps(wrapped)(
-                lambda *args, **kwargs: safe_from(wrapped(*args, **kwargs), *args, *kwargs.values())
-            )
+        if isinstance(value.__self__, Safe):
+            return self._wrap_safe_format(value)
         template, mapped = value.__self__, value.__name__ == "format_map"
         formatter = TracedFormatter(self)
 
@@ -276,6 +298,20 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
                     return wrapped(*args, **kwargs)  # raises
                 return formatter.vformat(template, (), args[0])
             return formatter.vformat(template, args, kwargs)
+
+        return format_
+
+    def _wrap_safe_format(self, value: Any) -> Callable[..., str]:
+        """Fields are escaped; where each of them stands is not followed."""
+        text = value.__self__
+        escaping = super().wrap_str_format(getattr(Markup(plain(text)), value.__name__))
+        assert escaping is not None
+
+        @functools.wraps(value)
+        def format_(*args: Any, **kwargs: Any) -> str:
+            return mark_safe(
+                coarse(plain(escaping(*args, **kwargs)), text, *args, *kwargs.values())
+            )
 
         return format_
 

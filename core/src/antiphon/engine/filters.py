@@ -8,7 +8,6 @@ from typing import Any
 
 import jinja2
 from jinja2 import filters, nodes
-from markupsafe import Markup
 
 from antiphon.engine import limits
 from antiphon.engine.json_text import dump_json
@@ -22,6 +21,7 @@ from antiphon.engine.provenance import (
     replace,
     text_of,
 )
+from antiphon.engine.safe_text import Safe, escape, is_safe, mark_safe, plain, unmarked
 
 WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 
@@ -53,19 +53,7 @@ def modulo(left: Any, right: Any) -> Any:
     if not isinstance(left, str):
         return left % right
     check_format(left)
-    if isinstance(left, Markup):
-        return safe_from(left % right, left, right)
-    return percent_format(left, right)
-
-
-def add(left: Any, right: Any) -> Any:
-    """``left + right``; text that is added to safe text is escaped, and keeps its origin."""
-    if isinstance(left, str) and isinstance(right, str):
-        if isinstance(left, Markup) and isinstance(right, Traced):
-            return _safe(concat((left, escape(right))))
-        if isinstance(left, Traced) and isinstance(right, Markup):
-            return _safe(concat((escape(left), right)))
-    return left + right
+    return left % right if isinstance(left, Safe) else percent_format(left, right)
 
 
 def check_format(template: str) -> None:
@@ -142,13 +130,21 @@ def _join(
     pieces = [text_of(item) for item in value]
     separator = text_of(d)
     limits.check_size(sum(map(len, pieces)) + len(separator) * len(pieces))
-    return join(separator, pieces)
+    if context.autoescape and any(map(is_safe, (separator, *pieces))):
+        return escape(separator).join(pieces)
+    return join(unmarked(separator), pieces)
 
 
-def _replace(s: str, old: str, new: str, count: int | None = None) -> str:
-    s, old, new = text_of(s), text_of(old), text_of(new)
-    _check_replace(s, (old, new))
-    return replace(s, old, new, -1 if count is None else count)
+@jinja2.pass_eval_context
+def _replace(
+    context: nodes.EvalContext, s: Any, old: Any, new: Any, count: int | None = None
+) -> str:
+    text, old, new = text_of(s), text_of(old), text_of(new)
+    _check_replace(text, (old, new))
+    count = -1 if count is None else count
+    if not context.autoescape:
+        return replace(unmarked(text), unmarked(old), unmarked(new), count)
+    return (escape(text) if is_safe(old) or is_safe(new) else text).replace(old, new, count)
 
 
 def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
@@ -162,15 +158,12 @@ def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = Fal
         result = join(
             "\n", [lines[0], *(concat((margin, line)) if line else line for line in lines[1:])]
         )
-    return concat((margin, result)) if first else result
+    result = concat((margin, result)) if first else result
+    return mark_safe(result) if is_safe(s) else result
 
 
-def _recasing(function: Callable[[Any], str]) -> Callable[[Any], str]:
-    @functools.wraps(function)
-    def filter_(s: Any) -> str:
-        return recased(s, function(s)) if isinstance(s, Traced) else function(s)
-
-    return filter_
+def _title(s: Any) -> str:
+    return recased(text_of(s), filters.do_title(s))
 
 
 def _coarse_filter(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +172,10 @@ def _coarse_filter(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def filter_(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        return coarse(result, *args, *kwargs.values()) if isinstance(result, str) else result
+        if not isinstance(result, str):
+            return result
+        made = coarse(plain(result), *args, *kwargs.values())
+        return mark_safe(made) if is_safe(result) else made
 
     return filter_
 
@@ -195,51 +191,6 @@ def _format(value: str, *args: Any, **kwargs: Any) -> str:
     return str(modulo(text_of(value), kwargs or args))
 
 
-class SafeTraced(Traced):
-    """Traced text marked safe: adding plain text to it escapes that, as `markupsafe.Markup` does."""
-
-    def __html__(self) -> str:
-        return self
-
-    def __add__(self, other: str) -> str:
-        return _safe(concat((self, escape(other))))
-
-    def __radd__(self, other: str) -> str:
-        return _safe(concat((escape(other), self)))
-
-
-def _safe(value: Any) -> str:
-    if not isinstance(value, Traced):
-        return Markup(value)
-    result = SafeTraced(value)
-    result._antiphon_spans = value._antiphon_spans
-    return result
-
-
-def safe_from(result: Any, *sources: Any) -> Any:
-    """Return what a method of safe text gives, with the origins of what it was made from."""
-    made = coarse(str.__str__(result), *sources) if isinstance(result, str) else ""
-    return _safe(made) if isinstance(made, Traced) else result
-
-
-def escape(value: Any) -> str:
-    """Escape text for HTML, with its origins."""
-    if isinstance(value, (Markup, SafeTraced)):
-        return value
-    if not isinstance(value, Traced):
-        return Markup.escape(value)
-    text: str = value
-    for plain, escaped in (
-        ("&", "&amp;"),
-        (">", "&gt;"),
-        ("<", "&lt;"),
-        ("'", "&#39;"),
-        ('"', "&#34;"),
-    ):
-        text = replace(text, plain, escaped)
-    return _safe(text)
-
-
 def _list(value: Any) -> list[Any]:
     if isinstance(value, str):
         limits.step(len(value))
@@ -248,6 +199,10 @@ def _list(value: Any) -> list[Any]:
 
 def _reverse(value: Any) -> Any:
     return value[::-1] if isinstance(value, Traced) else filters.do_reverse(value)
+
+
+def _forceescape(value: Any) -> str:
+    return escape(unmarked(mark_safe(value)) if is_safe(value) else text_of(value))
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -259,13 +214,13 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "join": _join,
     "replace": _replace,
     "indent": _indent,
-    "title": _recasing(filters.do_title),
-    "capitalize": _recasing(filters.do_capitalize),
+    "title": _title,
     "center": _center,
     "format": _format,
-    "safe": _safe,
+    "safe": mark_safe,
     "escape": escape,
     "e": escape,
+    "forceescape": _forceescape,
     "string": text_of,
     "list": _list,
     "reverse": _reverse,
@@ -275,5 +230,4 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "urlize": _coarse_filter(filters.do_urlize),
     "xmlattr": _coarse_filter(filters.do_xmlattr),
     "urlencode": _coarse_filter(filters.do_urlencode),
-    "forceescape": escape,
 }
