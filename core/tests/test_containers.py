@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand besi
 
 from antiphon.conversations.containers import ChatHistory, LogProbs, Masks, Text, Tokens
 from antiphon.conversations.history import History
-from antiphon.errors import ContainerError, TokenizerMismatch, TurnRewritten
+from antiphon.errors import ContainerError, NoHistory, TokenizerMismatch, TurnRewritten
 from container_tokenizers import small_tokenizer
 
 SIMPLE = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi there!"}]
@@ -84,8 +84,12 @@ def test_a_history_without_time_is_unsqueezed_with_a_warning() -> None:
 
 
 def test_a_chat_history_of_something_else_is_an_error() -> None:
-    with pytest.raises(ContainerError, match="must be a History"):
-        ChatHistory(prompt="text")
+    # It is made, as TorchRL makes it; what reads it says what it holds.
+    for value in ("text", 5, {"role": "user"}):
+        chat = ChatHistory(prompt=value)
+        for read in (chat.to_text, chat.to_tokens, chat.to_masks, lazy_stack([chat, chat]).to_text):
+            with pytest.raises(NoHistory, match="Expected History object as prompt"):
+                read(tokenizer())
     with pytest.raises(ContainerError, match="neither prompt, response nor full"):
         ChatHistory().to_tokens(tokenizer())
     with pytest.raises(ContainerError, match="neither prompt, response nor full"):

@@ -139,6 +139,13 @@ def test_a_stack_of_messages_is_rendered_and_encoded() -> None:
     assert only.content == ["of assistant"]
 
 
+def test_chatml_is_read_by_the_name_that_code_for_torchrl_uses() -> None:
+    stack = torch.stack([History(role=m["role"], content=m["content"]) for m in LONG])
+    text = stack.apply_chat_template(tokenizer=tokenizer(), add_generation_prompt=False)
+    read = stack._inv_chatml(text)
+    assert (read.role, read.content) == (stack.role, stack.content)
+
+
 def test_a_batch_is_masked_with_its_batch_dimension() -> None:
     result = History.from_chats([SHORT]).apply_chat_template(
         tokenizer=tokenizer(),

@@ -14,6 +14,8 @@ from antiphon.errors import (
     BatchingClosed,
     FamilyNotFound,
     InvalidParameter,
+    NoHistory,
+    NoLogits,
     TokenizerMismatch,
     TurnRewritten,
 )
@@ -519,13 +521,24 @@ def test_a_maximum_alone_is_enough(make):
     assert [len(batch) for batch, _ in wrapper.backend.seen] == [2, 2, 1]
 
 
+def test_what_is_no_history_is_refused_by_name(make):
+    data = TensorDict(history=ChatHistory(prompt="text"), batch_size=(2,))
+    with pytest.raises(NoHistory, match=r"Expected History object under .*'prompt'.*got str"):
+        make()(data)
+    with pytest.raises(TypeError):
+        make()(data)
+
+
 # Distributions
 
 
 def test_a_backend_without_logits_has_log_probs_and_says_why_it_has_no_distribution(make):
     scorer = make(generate=False)
-    with pytest.raises(BackendError, match="gives no logits"):
-        scorer.get_dist(history(ask("a"), part="full"))
+    for dist in (scorer.get_dist, scorer._get_sft_dist, scorer._get_rlhf_dist):
+        with pytest.raises(NoLogits, match="does not return logits"):
+            dist(history(ask("a"), part="full"))
+    with pytest.raises(NotImplementedError):  # as in TorchRL, whatever the tensordict holds
+        scorer.get_dist(TensorDict(batch_size=(2,)))
     found = make().log_prob(history(ask("a"), part="full"), as_list=True)
     assert found[0][0].isnan()
 

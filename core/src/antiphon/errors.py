@@ -66,6 +66,10 @@ class ToolSchemaInvalid(AntiphonError, ValueError):
     """A tool that the caller gave has no name, or no JSON Schema that can judge calls."""
 
 
+class StreamMisused(AntiphonError, TypeError, ValueError):
+    """A stream was fed text and ids, or anything after it was closed."""
+
+
 # Plugins
 
 
@@ -88,12 +92,16 @@ class BackendError(AntiphonError, RuntimeError):
     """A backend could not generate or score."""
 
 
+class NoLogits(BackendError, NotImplementedError):
+    """A distribution was asked of a backend that gives log-probs only."""
+
+
 class ModelNotFound(BackendError, LookupError):
     """A model, its tokenizer or a file of theirs is not there."""
 
 
 class NoTokenizer(AntiphonError, TypeError):
-    """What was given is neither a tokenizer nor a model's name."""
+    """A tokenizer is needed and none was given, or what was given is neither one nor a model's name."""
 
 
 class InvalidParameter(AntiphonError, ValueError):
@@ -121,6 +129,10 @@ class ToolError(AntiphonError, RuntimeError):
 
 class ContainerError(AntiphonError, RuntimeError, ValueError):
     """Containers were given shapes, devices or fields that do not fit together."""
+
+
+class NoHistory(ContainerError, TypeError):
+    """What should be a History is something else."""
 
 
 class OutputError(AntiphonError, OSError):

@@ -27,6 +27,15 @@ def wrapper(models_by_name, tokenizer):
     return TransformersWrapper(models_by_name("qwen3"), tokenizer=tokenizer, generate_kwargs=KWARGS)
 
 
+def test_a_pair_of_model_and_tokenizer_is_taken_as_both(models_by_name, tokenizer):
+    paired = TransformersWrapper((models_by_name("qwen3"), tokenizer), generate_kwargs=KWARGS)
+    apart = TransformersWrapper(
+        models_by_name("qwen3"), tokenizer=tokenizer, generate_kwargs=KWARGS
+    )
+    made = [wrapper(history(CHATS))["text"].response for wrapper in (paired, apart)]
+    assert made[0] == made[1]
+
+
 def history(chats, part="prompt"):
     size = (len(chats),)
     chat = ChatHistory(**{part: History.from_chats(chats)}, batch_size=size)

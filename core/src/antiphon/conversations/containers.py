@@ -477,12 +477,10 @@ def _init_chat(self: ChatHistory, *args: Any, **kwargs: Any) -> None:
         value = kwargs.get(name)
         if value is None:
             continue
-        if not isinstance(value, History):
-            if not isinstance(value, (list, tuple)):
-                raise ContainerError(
-                    f"{name} must be a History or message lists, got {type(value).__name__}"
-                )
+        if isinstance(value, (list, tuple)):
             value = History.from_chats(value)
+        if not isinstance(value, History):
+            continue  # stored as it is, as in TorchRL: whoever reads it says that it is none
         if value.ndim == dims:
             warnings.warn(
                 f"the {name} of a ChatHistory of {dims} dimensions needs one more, for time: it was unsqueezed",

@@ -18,7 +18,7 @@ from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Template
 from antiphon.engine.sampled import standing_ids
-from antiphon.errors import ContainerError, TurnRewritten
+from antiphon.errors import ContainerError, NoHistory, TurnRewritten
 from antiphon.fingerprints import token_fingerprints
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def _part(td: Any, name: str) -> History | None:
             return None
         stacked: History = LazyStackedTensorDict.lazy_stack(parts, td.stack_dim)
         return stacked
-    raise ContainerError(f"{name} must be a History, got {type(value).__name__}")
+    raise NoHistory(
+        f"Expected History object as {name} of the ChatHistory, got {type(value).__name__}"
+    )
 
 
 def history_to_text(chat: ChatHistory, template: Template) -> Text:

@@ -224,6 +224,11 @@ class History(TensorClass["nocast"]):
         return cls.from_chats(read(text))
 
     @classmethod
+    def _inv_chatml(cls, text: str) -> Self:
+        """`from_text` of ChatML, by the name that code for TorchRL calls it by."""
+        return cls.from_text(text, "chatml_format")
+
+    @classmethod
     def default_spec(cls, shape: Any = (-1,)) -> Any:
         """The spec of a History of batch size `shape`, time last."""
         from antiphon.envs import Composite, NonTensor
@@ -479,12 +484,10 @@ def _stacked(histories: list[Any], dim: int = 0, *, out: Any = None) -> History 
         dim != 0
         or out is not None
         or not histories
-        or not all(type(h) is History for h in histories)
+        or not all(type(h) is History and h.device == histories[0].device for h in histories)
     ):
         return None
     first = histories[0]
-    if any(h.device != first.device for h in histories):
-        return None
     if any(h.batch_size != first.batch_size for h in histories):
         raise ContainerError(
             f"torch.stack needs histories of one batch size, got {sorted({tuple(h.batch_size) for h in histories})}; "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from tensordict import TensorDictBase
 
-from antiphon.errors import BackendError, InvalidParameter
+from antiphon.errors import InvalidParameter, NoLogits
 from antiphon.generation.backends import TokenBatch
 from antiphon.generation.distributions import LLMMaskedCategorical, RaggedCategorical
 
@@ -62,7 +62,7 @@ class DistributionMethods:
 
         Raises:
             InvalidParameter: A layout that can't be had, or a mask that is not there.
-            BackendError: The backend gives no logits.
+            NoLogits: The backend gives log-probs only.
         """
         if layout not in (None, torch.strided, torch.jagged):
             raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
@@ -208,6 +208,15 @@ class DistributionMethods:
 
     # Inside
 
+    def _logit_scorer(self) -> Any:
+        backend = self.backend  # type: ignore[attr-defined]
+        if not hasattr(backend, "logits"):
+            label = getattr(backend, "label", backend.name)
+            raise NoLogits(
+                f"{label} does not return logits, so there is no distribution; log_prob() gives the log-probs."
+            )
+        return self._scorer()
+
     def _scorer(self) -> Any:
         if not self.generate:  # type: ignore[attr-defined]
             return self
@@ -279,7 +288,7 @@ class DistributionMethods:
     ) -> LLMMaskedCategorical:
         if padding_side not in ("left", "right"):
             raise InvalidParameter(f"padding_side must be 'left' or 'right', not {padding_side!r}.")
-        scorer = self._scorer()
+        scorer = self._logit_scorer()
         rows = scorer.reader.read(td, "full")
         logits = scorer._row_logits(rows)
         width = max(map(len, rows.ids))
@@ -302,7 +311,7 @@ class DistributionMethods:
     def _ragged_dist(
         self, td: TensorDictBase, out: TensorDictBase | None, logits_key: Any, mask: Any
     ) -> RaggedCategorical:
-        scorer = self._scorer()
+        scorer = self._logit_scorer()
         rows = scorer.reader.read(td, "full")
         if len(rows.shape) != 1:
             raise InvalidParameter(
@@ -319,10 +328,6 @@ class DistributionMethods:
     def _row_logits(self, rows: Rows) -> list[torch.Tensor]:
         """Return per row the logits ``[tokens, vocabulary]`` that are about its tokens; the first is all 0."""
         backend = self.backend  # type: ignore[attr-defined]
-        if not hasattr(backend, "logits"):
-            raise BackendError(
-                f"{backend.name} gives no logits, so there is no distribution; log_prob() gives the log-probs."
-            )
         logits: list[torch.Tensor] = backend.logits(
             TokenBatch(rows.ids),
             requires_grad=torch.is_grad_enabled() and self._trains(),  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ j`` answers prompt i.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ from antiphon.conversations.padding import leaves, token_rows
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Message, Template
 from antiphon.engine.extension import rewritten
-from antiphon.errors import InvalidParameter, TurnRewritten
+from antiphon.errors import InvalidParameter, NoHistory, TurnRewritten
 from antiphon.generation.settings import Key, key_path
 
 if TYPE_CHECKING:
@@ -201,7 +201,13 @@ def history_rows(td: TensorDictBase, key: Key, part: str, template: Template) ->
             raise InvalidParameter(
                 f"{key!r} is a ChatHistory; the key of one of its parts is needed."
             )
-        value = History.from_chats(value.tolist() if hasattr(value, "tolist") else value)
+        lists = value.tolist() if hasattr(value, "tolist") else value
+        first = lists
+        while isinstance(first, (list, tuple)) and first:
+            first = first[0]
+        if not isinstance(first, (Mapping, list, tuple)):
+            raise NoHistory(f"Expected History object under {key!r}, got {type(first).__name__}.")
+        value = History.from_chats(lists)
     shape = tuple(td.batch_size)
     chat = ChatHistory(**{part: value}, batch_size=shape)
     made = encode_history(chat, template)

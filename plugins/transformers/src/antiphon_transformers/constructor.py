@@ -29,12 +29,15 @@ class TransformersWrapper(LLMWrapper):
         """Wrap a model.
 
         Args:
-            model: A model object, ``"embedded"``, a hub name, a folder, a GGUF file, or a `TransformersBackend`.
+            model: A model object, ``"embedded"``, a hub name, a folder, a GGUF file, a `TransformersBackend`, or
+                a pair of a model object and its tokenizer.
             tokenizer: A tokenizer or its name; by default the model's own.
             pad_model_input: True pads when scoring, False and None pack where the model's attention allows it.
             backend_kwargs: Settings of `TransformersBackend`: ``dtype``, ``device``, ``reuse_bytes`` and so on.
             **settings: See `antiphon.LLMWrapper`.
         """
+        if isinstance(model, tuple) and len(model) == 2 and tokenizer is None:
+            model, tokenizer = model
         if not is_backend(model):
             options = dict(backend_kwargs or {})
             options.setdefault("pack", not pad_model_input)

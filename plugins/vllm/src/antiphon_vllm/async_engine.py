@@ -50,6 +50,7 @@ class AsyncVLLMBackend(AwaitableBackend):
     """
 
     name = "vllm-async"
+    label = "vLLM"  # in sentences
     trainer = "transformers"  # an engine trains nothing
 
     def __init__(

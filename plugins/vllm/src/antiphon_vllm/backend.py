@@ -52,6 +52,7 @@ class VLLMBackend:
     """
 
     name = "vllm"
+    label = "vLLM"  # in sentences
     trainer = "transformers"  # an engine trains nothing
 
     def __init__(

@@ -30,13 +30,15 @@ class vLLMWrapper(LLMWrapper):  # noqa: N801 (the name under which it is known)
 
         Args:
             model: A hub name, a folder, ``"embedded"``, a model object of transformers, a
-                ``vllm.LLM``, or a backend of this distribution.
+                ``vllm.LLM``, a backend of this distribution, or a pair of an engine and its tokenizer.
             tokenizer: A tokenizer or its name; by default the model's own.
             pad_model_input: Accepted and without effect: the engine takes ragged rows.
             backend_kwargs: Settings of `VLLMBackend`: ``dtype``, ``in_process``, ``max_model_len`` and
                 so on.
             **settings: See `antiphon.LLMWrapper`.
         """
+        if isinstance(model, tuple) and len(model) == 2 and tokenizer is None:
+            model, tokenizer = model
         if not is_backend(model):
             model = VLLMBackend(model, tokenizer=tokenizer, **dict(backend_kwargs or {}))
         super().__init__(model, tokenizer=tokenizer, **settings)

@@ -61,6 +61,7 @@ class VLLMServerBackend(AwaitableBackend):
     """
 
     name = "vllm-server"
+    label = "vLLM"  # in sentences
     extra_parameters = _EXTRAS | LAYOUT
 
     def __init__(
