@@ -29,13 +29,15 @@ from antiphon.data.shards import (
     write_json,
     write_shard,
 )
-from antiphon.data.sources import Block, RowSource, rows_of
+from antiphon.data.sources import Block, RowSource, bytes_of, rows_of
 from antiphon.data.training import SampleOptions, make_samples
 from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, OutputError
 from antiphon.fingerprints import digest, template_fingerprint, tokenizer_fingerprint
 
-_ROWS_AT_ONCE = 128  # rows whose texts are encoded together, and that make one row group
+# Rows, and about how many bytes of them, whose texts are encoded together; they make one row group.
+_ROWS_AT_ONCE = 128
+_BYTES_AT_ONCE = 2**20
 _EXAMPLES = 10
 _REASONS = 50
 _DEFAULT = SampleOptions()
@@ -146,7 +148,6 @@ def tokenize_dataset(
     from antiphon.plugins import get_host
 
     folder = Path(output)
-    options = replace(options, padded=source.padded)
     job = TokenizeJob(folder, tokenizer, options, strict, plugins=get_host().inventory())
     totals = Totals()
     pool = _Here() if workers == 1 else _Pool(workers, job)
@@ -230,7 +231,8 @@ def _shards(
 
     for block in source.blocks(rows):
         told = read_about(shard_path(job.output, block.number))
-        if told is not None and told.get("run") == job.run and told["first"] == block.first:
+        of_block = {"run": job.run, "first": block.first, "rows": block.size}
+        if told is not None and of_block.items() <= told.items():
             while under_way:
                 yield finished()
             yield None, {**told, "weight": block.weight}
@@ -252,13 +254,16 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
     path = shard_path(job.output, block.number)
     about = {"antiphon_tokenize": FORMAT, "run": job.run, "first": block.first, "rows": block.size}
     at = block.first
+    options = replace(job.options, padded=block.kind == "arrow")
+    fitting = _BYTES_AT_ONCE * block.size // max(1, bytes_of(block))
+    at_once = max(1, min(_ROWS_AT_ONCE, fitting))
 
     def batches() -> Iterator[Any]:
         nonlocal at
         rows = rows_of(block)
-        while part := [row for _, row in zip(range(_ROWS_AT_ONCE), rows, strict=False)]:
+        while part := [row for _, row in zip(range(at_once), rows, strict=False)]:
             at = part[0][0]
-            yield make_samples(part, tokenizer, job.options, strict=job.strict)
+            yield make_samples(part, tokenizer, options, strict=job.strict)
 
     try:
         return write_shard(path, batches(), about)

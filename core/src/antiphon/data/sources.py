@@ -8,21 +8,26 @@ data set that `datasets` makes of the same files.
 
 from __future__ import annotations
 
-import gzip
+import glob
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from antiphon.conversations.chats import _ROW_KEYS
-from antiphon.data.conversations import is_conversation
+from antiphon.data.files import (
+    SUFFIXES,
+    arrow_parts,
+    is_data_file,
+    read_parts,
+    wanted_columns,
+)
 from antiphon.errors import InvalidData, InvalidParameter, OutputError, reason_of
 
-_LINES = (".jsonl", ".ndjson", ".jsonl.gz")
-_SUFFIXES = (*_LINES, ".json", ".parquet", ".arrow")
 COLUMNS = (
     *_ROW_KEYS,
     "prompt",
@@ -32,7 +37,21 @@ COLUMNS = (
     "system",
     "chat_template_kwargs",
 )
-_BLOCK_BYTES = 64 * 2**20
+# Splits as the names of files and folders tell them.
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+_ROWS_AT_ONCE = 64  # of Arrow's, as Python objects
+_SHARD_OF = re.compile(r"(?:.*/)?([^/]+)-\d{5}-of-\d{5}\.[^/]+")
 
 
 class Block(NamedTuple):
@@ -57,14 +76,12 @@ class RowSource:
     Attributes:
         name: What to call it.
         identity: A digest of what it holds, as far as that can be told cheaply; another input gives another one.
-        padded: Whether rows come from Arrow, which fills missing keys with None.
         total: How much there is, in bytes or rows; None where that is not known.
         parts: Makes the blocks' contents: (kind, payload, count, weight), given the rows of a block.
     """
 
     name: str
     identity: str
-    padded: bool
     total: int | None
     parts: Callable[[int], Iterator[tuple[Any, Any, int, int]]]
 
@@ -83,73 +100,157 @@ class RowSource:
 
 def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a block with their numbers; a line that is no JSON is an `InvalidData` in the row's place."""
+    values: Iterable[Any] = block.payload
     if block.kind == "arrow":
-        import pyarrow as pa
+        values = _arrow_rows(block.payload)
+    elif block.kind == "lines":
+        values = map(_line, block.payload)
+    return enumerate(values, block.first)
 
-        with pa.ipc.open_stream(block.payload) as stream:
-            number = block.first
-            for batch in stream:
-                for value in batch.to_pylist():
-                    yield number, value
-                    number += 1
-        return
-    for number, item in enumerate(block.payload, block.first):
-        if block.kind == "values":
-            yield number, item
-            continue
-        try:
-            value = json.loads(item)
-        except (ValueError, RecursionError) as error:
-            value = InvalidData(f"the line is not JSON ({reason_of(error)})")
-        yield number, value
+
+def bytes_of(block: Block) -> int:
+    """How many bytes the payload of a block has, about; 0 where that is not known."""
+    return {"arrow": len, "lines": lambda lines: sum(map(len, lines))}.get(block.kind, lambda _: 0)(
+        block.payload
+    )
+
+
+def _arrow_rows(payload: bytes) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(payload) as stream:
+        for batch in stream:
+            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist()
+
+
+def _line(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return InvalidData(f"the line is not JSON ({reason_of(error)})")
 
 
 def open_rows(
     name: str | Path,
-    *,
-    split: str = "train",
+    *more: str | Path,
+    split: str | None = None,
     config: str | None = None,
     columns: Sequence[str] | None = COLUMNS,
 ) -> RowSource:
-    """Return the rows of a file, of the files in a folder, of a saved data set, or of one on the hub.
+    """Return the rows of files, of the files in a folder, of a saved data set, or of one on the hub.
 
     Args:
-        name: A path, or else the name of a data set, which is streamed.
-        split: Which split of a data set.
-        config: Which configuration of a data set.
+        name: A path, a pattern of paths, or else the name of a data set, which is streamed.
+        *more: Further paths or patterns of files.
+        split: Which split; a data set's "train" where none is named. In folders the names of files tell.
+        config: Which configuration of a data set on the hub.
         columns: The columns to read of those that are there; None for all.
 
     Raises:
         InvalidData: There is nothing of that name, or no file of a known kind.
+        InvalidParameter: There is no such split or configuration, or a folder has several splits and none is named.
+    """
+    path = Path(name)
+    if not more and path.is_dir():
+        if (path / "state.json").exists() or (path / "dataset_dict.json").exists():
+            _refuse_config(name, config)
+            return _saved(path, split, columns)
+    elif not more and not _files_of(name) and not _is_path(str(name)):
+        return _hub(str(name), split or "train", config, columns)
+    _refuse_config(name, config)
+    files: list[tuple[Path, str]] = []
+    for each in (name, *more):
+        found = _files_of(each)
+        if not found:
+            raise InvalidData(
+                f"{each} holds no file that ends in {', '.join(SUFFIXES)}."
+                if Path(each).is_dir()
+                else f"There is no file {each}."
+            )
+        files += found
+    chosen = _of_split(files, split, str(name))
+    told = str(name) if not more else f"{name} and {len(more)} more"
+    return _files(told, chosen, columns)
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name is that of files, and not of a data set on the hub."""
+    return is_data_file(Path(name)) or name.count("/") > 1 or glob.has_magic(name)
+
+
+def _refuse_config(name: str | Path, config: str | None) -> None:
+    if config is not None:
+        raise InvalidParameter(
+            f"Only a data set on the hub has configurations; {name} is here, so leave config ({config!r}) out."
+        )
+
+
+def _files_of(name: str | Path) -> list[tuple[Path, str]]:
+    """Return the files of a path or a pattern, sorted, each with the part of its name that may tell its split.
+
+    Raises:
+        InvalidData: A file is of no known kind.
     """
     path = Path(name)
     if path.is_dir():
-        if (path / "state.json").exists() or (path / "dataset_dict.json").exists():
-            return _saved(path, split, columns)
-        files = sorted(
-            p
-            for p in path.rglob("*")
-            if p.name.endswith(_SUFFIXES)
-            and not any(part.startswith((".", "_")) for part in p.relative_to(path).parts)
-        )
-        if not files:
-            raise InvalidData(f"{path} holds no file that ends in {', '.join(_SUFFIXES)}.")
-        return _files(str(path), files, columns)
+        found = (p for p in path.rglob("*") if is_data_file(p) and p.is_file())
+        return [(p, p.relative_to(path).as_posix()) for p in sorted(found) if _is_input(p, path)]
     if path.exists():
-        if not path.name.endswith(_SUFFIXES):
+        paths = [path]
+    else:
+        paths = [Path(p) for p in sorted(glob.glob(str(name), recursive=True))]
+        paths = [p for p in paths if p.is_file()]
+    for each in paths:
+        if not is_data_file(each):
             raise InvalidData(
-                f"{path} ends in none of {', '.join(_SUFFIXES)}, so its form is not known."
+                f"{each} ends in none of {', '.join(SUFFIXES)}, so its form is not known."
             )
-        return _files(str(path), [path], columns)
-    if (path.suffix and str(name).endswith(_SUFFIXES)) or str(name).count("/") > 1:
-        raise InvalidData(f"There is no file {name}.")
-    return _hub(str(name), split, config, columns)
+    return [(p, p.name) for p in paths]
+
+
+def _is_input(path: Path, folder: Path) -> bool:
+    """Whether a file in a folder is data: nothing hidden, and no output of an earlier run."""
+    hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    return not hidden and not (path.parent / "_manifest.json").exists()
+
+
+def _of_split(files: list[tuple[Path, str]], split: str | None, name: str) -> list[Path]:
+    """Return the files of a split.
+
+    Raises:
+        InvalidParameter: There is none, or none is named and there are several.
+    """
+    splits = {path: _split_of(part) for path, part in files}
+    names = sorted({found for found in splits.values() if found})
+    if split is None:
+        if len(names) > 1:
+            raise InvalidParameter(
+                f"{name} has files of several splits ({', '.join(names)}): name one of them (--split)."
+            )
+        return [path for path, _ in files]
+    wanted = [path for path, _ in files if splits[path] in (split, _SPLITS.get(split, split))]
+    if wanted:
+        return wanted
+    if not names and split == "train":
+        return [path for path, _ in files]
+    told = f"its files are of {', '.join(names)}" if names else "its files name none"
+    raise InvalidParameter(f"{name} has no split {split!r}; {told}.")
+
+
+def _split_of(name: str) -> str | None:
+    """Return the split that a file's name tells, as `datasets` reads it; None where it tells none."""
+    shard = _SHARD_OF.fullmatch(name)
+    if shard is not None:
+        return _SPLITS.get(shard[1], shard[1])
+    words = re.split(r"[^a-zA-Z0-9]+", name.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), None)
 
 
 def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
     """Return a source of rows that are at hand, or of an iterable that can be walked more than once."""
     total = len(values) if isinstance(values, Sized) else None
-    return RowSource(name, "", False, total, lambda rows: _lists(values, rows))
+    return RowSource(name, "", total, lambda rows: _lists(values, rows))
 
 
 def from_dataset(
@@ -158,16 +259,18 @@ def from_dataset(
     """Return the rows of a `datasets.Dataset` or `datasets.IterableDataset`."""
     present = getattr(dataset, "column_names", None)
     if present:
-        dataset = dataset.select_columns(_wanted(present, columns, name or "the data set"))
+        dataset = dataset.select_columns(wanted_columns(present, columns, name or "the data set"))
     arrow = dataset.with_format("arrow")
 
     def parts(rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         for table in arrow.iter(batch_size=rows):
-            yield "arrow", _ipc(table.to_batches(), table.schema), table.num_rows, table.num_rows
+            for batch in table.combine_chunks().to_batches():
+                for data, part in arrow_parts(batch, rows):
+                    yield "arrow", data, part.num_rows, part.num_rows
 
     total = len(dataset) if hasattr(dataset, "__len__") else None
     identity = str(getattr(dataset, "_fingerprint", None) or getattr(dataset, "info", ""))
-    return RowSource(name or "the data set", _digest(identity.encode()), True, total, parts)
+    return RowSource(name or "the data set", _digest(identity.encode()), total, parts)
 
 
 def _lists(values: Iterable[Any], rows: int) -> Iterator[tuple[Any, Any, int, int]]:
@@ -185,108 +288,34 @@ def _files(name: str, files: list[Path], columns: Sequence[str] | None) -> RowSo
             mark.update(file.read(65536))
             file.seek(max(0, size - 65536))
             mark.update(file.read(65536))
-    padded = all(path.suffix in (".parquet", ".arrow") for path in files)
     total = sum(path.stat().st_size for path in files)
 
     def parts(rows: int) -> Iterator[tuple[Any, Any, int, int]]:
         for path in files:
-            if path.suffix == ".parquet":
-                yield from _parquet(path, rows, columns)
-            elif path.suffix == ".arrow":
-                yield from _arrow(path, rows, columns)
-            elif path.suffix == ".json":
-                yield from _json(path, rows)
-            else:
-                yield from _lines(path, rows)
+            yield from read_parts(path, rows, columns)
 
-    return RowSource(name, mark.hexdigest()[:16], padded, total, parts)
+    return RowSource(name, mark.hexdigest()[:16], total, parts)
 
 
-def _lines(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
-    zipped = path.suffix == ".gz"
-    opener: Any = gzip.open if zipped else open
-    lines: list[bytes] = []
-    size = 0
-    with opener(path, "rb") as file:
-        for line in file:
-            size += len(line)
-            if line.strip():
-                lines.append(line)
-            if len(lines) >= rows or size >= _BLOCK_BYTES:
-                yield "lines", lines, len(lines), 0 if zipped else size
-                lines, size = [], 0
-    if lines:
-        yield "lines", lines, len(lines), 0 if zipped else size
-
-
-def _json(path: Path, rows: int) -> Iterator[tuple[Any, Any, int, int]]:
-    try:
-        values = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InvalidData(
-            f"{path} is not one JSON value ({reason_of(error)}); JSON lines go in a file that ends in .jsonl."
-        ) from error
-    if isinstance(values, dict):
-        values = [values]
-    if not isinstance(values, list) or (values and not isinstance(values[0], (list, dict))):
-        raise InvalidData(f"{path} is no JSON list of conversations.")
-    if is_conversation(values):
-        values = [values]
-    share = path.stat().st_size // max(1, len(values))
-    for kind, part, count, _ in _lists(values, rows):
-        yield kind, part, count, share * count
-
-
-def _parquet(
-    path: Path, rows: int, wanted: Sequence[str] | None
-) -> Iterator[tuple[Any, Any, int, int]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = _wanted(file.schema_arrow.names, wanted, str(path))
-            share = path.stat().st_size // max(1, file.metadata.num_rows)
-            for batch in file.iter_batches(batch_size=rows, columns=columns):
-                yield "arrow", _ipc([batch], batch.schema), batch.num_rows, share * batch.num_rows
-    except (pa.ArrowException, OSError) as error:  # of broken pages pyarrow says OSError
-        raise InvalidData(f"{path} can't be read as Parquet: {reason_of(error)}.") from error
-
-
-def _arrow(
-    path: Path, rows: int, wanted: Sequence[str] | None
-) -> Iterator[tuple[Any, Any, int, int]]:
-    import pyarrow as pa
-
-    try:
-        with pa.memory_map(str(path)) as mapped:
-            try:
-                reader = pa.ipc.open_stream(mapped)
-                batches: Iterator[Any] = iter(reader)
-            except pa.ArrowInvalid:
-                mapped.seek(0)
-                file = pa.ipc.open_file(mapped)
-                batches = (file.get_batch(i) for i in range(file.num_record_batches))
-                reader = file
-            columns = _wanted(reader.schema.names, wanted, str(path))
-            for batch in batches:
-                chosen = batch.select(columns)
-                for start in range(0, chosen.num_rows, rows):
-                    part = chosen.slice(start, rows)
-                    yield "arrow", _ipc([part], part.schema), part.num_rows, part.nbytes
-    except (pa.ArrowException, OSError) as error:  # of a broken stream likewise
-        raise InvalidData(f"{path} can't be read as Arrow: {reason_of(error)}.") from error
-
-
-def _saved(path: Path, split: str, columns: Sequence[str] | None) -> RowSource:
+def _saved(path: Path, split: str | None, columns: Sequence[str] | None) -> RowSource:
     found = _datasets(str(path)).load_from_disk(str(path))
     if isinstance(found, dict):
-        if split not in found:
+        name = split or (
+            "train" if "train" in found or len(found) > 1 else next(iter(found), "train")
+        )
+        if name not in found:
             raise InvalidParameter(
-                f"{path} has no split {split!r}; it has {', '.join(sorted(found))}."
+                f"{path} has no split {name!r}; it has {', '.join(sorted(found))}."
             )
-        found = found[split]
-    return from_dataset(found, str(path), columns)
+        found = found[name]
+    elif split not in (None, str(found.split)):
+        raise InvalidParameter(f"{path} is one split ({found.split}), not {split!r}.")
+    source = from_dataset(found, str(path), columns)
+    files = [Path(each["filename"]) for each in found.cache_files]
+    if not files or getattr(found, "_indices", None) is not None:
+        return source
+    # Read as files, what was read can be let go; the data set would keep all of it mapped.
+    return replace(_files(str(path), files, columns), identity=source.identity)
 
 
 def _hub(name: str, split: str, config: str | None, columns: Sequence[str] | None) -> RowSource:
@@ -297,9 +326,7 @@ def _hub(name: str, split: str, config: str | None, columns: Sequence[str] | Non
             f"{name} is no file, and no data set of that name could be opened: {reason_of(error)}."
         ) from error
     source = from_dataset(found, name, columns)
-    return RowSource(
-        name, _digest(f"{name} {config} {split}".encode()), True, source.total, source.parts
-    )
+    return replace(source, identity=_digest(f"{name} {config} {split}".encode()))
 
 
 def _datasets(name: str) -> Any:
@@ -310,30 +337,6 @@ def _datasets(name: str) -> Any:
             f"{name} is read with the datasets package: run `pip install antiphon[data]`."
         ) from error
     return datasets
-
-
-def _wanted(present: Iterable[str], columns: Sequence[str] | None, name: str) -> list[str]:
-    names = list(present)
-    if columns is None:
-        return names
-    wanted = [column for column in names if column in columns]
-    if not any(column in (*_ROW_KEYS, "prompt") for column in wanted):
-        raise InvalidData(
-            f"{name} has no column with conversations (messages, conversations, prompt, …); its columns are "
-            f"{', '.join(names)}."
-        )
-    return wanted
-
-
-def _ipc(batches: list[Any], schema: Any) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
 
 
 def _digest(data: bytes) -> str:
