@@ -150,8 +150,64 @@ def test_out_of_memory_halves_the_batch_once(models_by_name, doing, monkeypatch)
         for row, right in zip(again, expected, strict=True):
             assert row == pytest.approx(right, abs=1e-4)
     most["rows"] = 0
-    with pytest.warns(UserWarning, match="two halves"), pytest.raises(torch.OutOfMemoryError):
+    with (
+        pytest.warns(UserWarning, match="two halves"),
+        pytest.raises(
+            torch.OutOfMemoryError, match=r"rows 0 to 1, half of the batch, too; pass fewer"
+        ),
+    ):
         run()
+
+
+def test_the_samples_of_one_prompt_are_halved_too(models_by_name, monkeypatch):
+    model = models_by_name("llama")
+    params = SamplingParams(max_new_tokens=4, seed=4, num_return_sequences=6, ignore_eos=True)
+    expected = TransformersBackend(model).generate(TokenBatch(PROMPTS[:1]), params)
+    embed = model.model.embed_tokens.forward
+
+    def starved(ids):
+        if ids.shape[0] > 3:
+            raise RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)")
+        return embed(ids)
+
+    monkeypatch.setattr(model.model.embed_tokens, "forward", starved)
+    with pytest.warns(UserWarning, match="generating 6 rows"):
+        made = TransformersBackend(model).generate(TokenBatch(PROMPTS[:1]), params)
+    assert made.ids == expected.ids
+
+
+def test_one_row_that_does_not_fit_is_told_without_a_second_try(models_by_name, monkeypatch):
+    model = models_by_name("llama")
+    backend = TransformersBackend(model)
+
+    def starved(ids):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate")
+
+    monkeypatch.setattr(model.model.embed_tokens, "forward", starved)
+    with pytest.raises(torch.OutOfMemoryError, match="row 0 alone too; pass fewer or shorter"):
+        backend.generate(TokenBatch([[5]]), PARAMS)
+
+
+@pytest.mark.parametrize("doing", ["generating", "scoring"])
+def test_a_row_of_the_second_half_is_called_by_its_own_number(doing, monkeypatch):
+    model = build("llama")
+    with torch.no_grad():
+        model.model.embed_tokens.weight[42] = math.nan
+    backend = TransformersBackend(model, pack=False)
+    _ = backend.forward.splits
+    embed, rows = model.model.embed_tokens.forward, TokenBatch([[5, 6], [7, 8], [9, 6], [42, 9]])
+
+    def starved(ids):
+        if ids.shape[0] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return embed(ids)
+
+    monkeypatch.setattr(model.model.embed_tokens, "forward", starved)
+    with (
+        pytest.warns(UserWarning, match=f"{doing} 4 rows"),
+        pytest.raises(BackendError, match="row 3 are NaN"),
+    ):
+        backend.generate(rows, PARAMS) if doing == "generating" else backend.score(rows)
 
 
 # Weights and kept states

@@ -106,7 +106,10 @@ REQUIRED = ("gpt2", "llama", "qwen3", "deepseek_v3")
 
 def build(name, seed=0):
     torch.manual_seed(seed)
-    model = ARCHITECTURES[name]()
+    return randomised(ARCHITECTURES[name]())
+
+
+def randomised(model):
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:  # far from uniform, so that a wrong mask would be seen

@@ -17,6 +17,7 @@ from antiphon.generation.stopping import Stops, find_end_ids
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
+from antiphon_transformers.kinds import text_config
 from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, library_generate
 from antiphon_transformers.loading import load_model, load_tokenizer
 from antiphon_transformers.reuse import Reuse
@@ -92,8 +93,7 @@ class TransformersBackend:
     @property
     def max_context(self) -> int | None:
         """Tokens that the model's positions reach to, or None where nothing bounds them."""
-        config = self.forward.inner.config
-        config = config.get_text_config() if hasattr(config, "get_text_config") else config
+        config = text_config(self.forward.inner)
         for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
             value = getattr(config, name, None)
             if isinstance(value, int) and value > 0:
@@ -123,8 +123,8 @@ class TransformersBackend:
             batch = batch.seeded(params, int(torch.randint(2**62, (1,)).item()))
         with self._lock, torch.no_grad(), evaluating(self.model):
             self._look_at_weights()
-            parts = self._halving(batch, lambda part: [self._generate(part, params)], "generating")
-            return Generation.cat(parts)
+            self.forward.check_causal()
+            return self._generate(batch, params)
 
     def score(
         self,
@@ -152,17 +152,21 @@ class TransformersBackend:
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
             self._look_at_weights()
+            self.forward.check_causal()
 
-            def run(part: TokenBatch) -> list[Any]:
-                begins = [first[i] for i in part.groups or ()]
+            def run(part: range) -> list[Any]:
                 return score_rows(
-                    self.forward, part.rows, begins, temperature, entropy, self._tokens_per_forward
+                    self.forward,
+                    batch.rows[part.start : part.stop],
+                    first[part.start : part.stop],
+                    temperature,
+                    entropy,
+                    self._tokens_per_forward,
+                    part,
                 )
 
-            # The group numbers only carry each row's place here.
-            placed = TokenBatch(batch.rows, groups=list(range(len(batch))))
             rows = (
-                self.forward.exchanging(lambda: self._halving(placed, run, "scoring"))
+                self.forward.exchanging(lambda: self._halving(len(batch), run, "scoring"))
                 if batch.rows
                 else []
             )
@@ -183,11 +187,16 @@ class TransformersBackend:
             batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
         )
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
-        ids, _ = pad_rows(batch.rows, side="right")
+        found: dict[int, torch.Tensor] = {}
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
-            # Causal attention never looks at what comes after a row.
-            logits = self.forward.logits(ids.to(self.forward.device))
-            return [row[: len(own)] for row, own in zip(logits, batch.rows, strict=True)]
+            self.forward.check_causal()
+            for members in self.forward.apart(batch.rows) if batch.rows else ():
+                ids, _ = pad_rows([batch.rows[i] for i in members], side="right")
+                # Causal attention never looks at what comes after a row.
+                logits = self.forward.logits(ids.to(self.forward.device))
+                for i, row in zip(members, logits, strict=True):
+                    found[i] = row[: len(batch.rows[i])]
+        return [found[i] for i in range(len(batch))]
 
     def load_weights(
         self,
@@ -242,14 +251,38 @@ class TransformersBackend:
         stops = Stops(params, self.end_ids, self._decode)
         extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
         if extra or params.num_beams > 1 or not self.forward.incremental:
-            answers = library_generate(
-                self.forward.model, batch.rows, seeds, limits, params, stops, extra
-            )
+
+            def with_library(part: range) -> list[Answer]:
+                some, rows = slice(part.start, part.stop), slice(part.start * n, part.stop * n)
+                return library_generate(
+                    self.forward.model,
+                    batch.rows[some],
+                    seeds[rows],
+                    limits[rows],
+                    params,
+                    stops,
+                    extra,
+                )
+
+            answers = self._halving(len(batch), with_library, "generating")
             self._rescore(prompts, answers, params)
         else:
-            answers = Decoding(
-                self.forward, prompts, seeds, limits, params, stops, self.reuse
-            ).run()
+
+            def decode(part: range) -> list[Answer]:
+                rows = slice(part.start, part.stop)
+                decoding = Decoding(
+                    self.forward,
+                    prompts[rows],
+                    seeds[rows],
+                    limits[rows],
+                    params,
+                    stops,
+                    self.reuse,
+                    part,
+                )
+                return decoding.run()
+
+            answers = self._halving(len(prompts), decode, "generating")
         top = None
         if params.logprobs and all(answer.top_ids for answer in answers):
             top = [(torch.stack(a.top_ids), torch.stack(a.top_log_probs)) for a in answers]
@@ -284,25 +317,37 @@ class TransformersBackend:
         for answer, log_probs in zip(answers, scores.log_probs, strict=True):
             answer.log_probs = log_probs.tolist()
 
-    def _halving(
-        self, batch: TokenBatch, run: Callable[[TokenBatch], list[_T]], doing: str
-    ) -> list[_T]:
-        """Run a batch; where memory runs out, run its halves, once."""
+    def _halving(self, rows: int, run: Callable[[range], list[_T]], doing: str) -> list[_T]:
+        """Run rows; where memory runs out, run them in halves, once.
+
+        Raises:
+            OutOfMemoryError: A half, or one row alone, is still too much.
+        """
         try:
-            return run(batch)
+            return run(range(rows))
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _out_of_memory(error) or len(batch) < 2:
+            if not _out_of_memory(error):
                 raise
+            if rows < 2:
+                raise torch.OutOfMemoryError(_TOO_MUCH.format(doing, "row 0 alone")) from error
         # Outside of the handler, whose traceback would keep the first try's tensors alive.
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         self.reuse.clear()
         warnings.warn(
-            f"Memory ran out while {doing} {len(batch)} rows; going on with two halves.",
-            stacklevel=4,
+            f"Memory ran out while {doing} {rows} rows; going on with two halves.", stacklevel=4
         )
-        middle = (len(batch) + 1) // 2
-        return [*run(batch[:middle]), *run(batch[middle:])]
+        middle = (rows + 1) // 2
+        done: list[_T] = []
+        for half in (range(middle), range(middle, rows)):
+            try:
+                done += run(half)
+            except (torch.OutOfMemoryError, RuntimeError) as error:
+                if not _out_of_memory(error):
+                    raise
+                which = f"rows {half.start} to {half.stop - 1}, half of the batch,"
+                raise torch.OutOfMemoryError(_TOO_MUCH.format(doing, which)) from error
+        return done
 
     def _look_at_weights(self) -> None:
         """Notice weights that were changed since the last call, by whomever."""
@@ -342,10 +387,18 @@ def _limit(length: int, wanted: int | None, context: int | None) -> int:
     return min(bounds)
 
 
+_TOO_MUCH = (
+    "Memory ran out while {} {} too; pass fewer or shorter rows, set the wrapper's max_batch_size, or load the model "
+    "in bfloat16."
+)
+
+
 def _out_of_memory(error: Exception) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    return "not enough memory" in str(error) or "out of memory" in str(error)
+    # A CPU's allocator, a device's, and the libraries that allocate for themselves.
+    signs = ("not enough memory", "out of memory", "ALLOC_FAILED")
+    return any(sign in str(error) for sign in signs)
 
 
 def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:

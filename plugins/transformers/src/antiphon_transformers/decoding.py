@@ -9,6 +9,7 @@ rounding.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class Decoding:
         params: SamplingParams,
         stops: Stops,
         reuse: Reuse,
+        numbers: Sequence[int],
     ) -> None:
         """Set up the rows.
 
@@ -60,9 +62,10 @@ class Decoding:
             params: How to sample.
             stops: When to stop.
             reuse: Where states of earlier turns are.
+            numbers: What errors call the rows.
         """
         self._forward, self._params, self._stops, self._reuse = forward, params, stops, reuse
-        self._prompts, self._limits = prompts, limits
+        self._prompts, self._limits, self._numbers = prompts, limits, numbers
         self._answers = [Answer() for _ in prompts]
         self._live = list(range(len(prompts)))  # answers in the order of the cache's rows
         self._done = [False] * len(prompts)
@@ -148,7 +151,7 @@ class Decoding:
         if params.log_prob_temperature != 1.0:
             logits = logits / params.log_prob_temperature
         total = logits.logsumexp(-1)
-        chosen = (logits.gather(-1, ids[:, None])[:, 0] - total).tolist()
+        chosen = logits.gather(-1, ids[:, None])[:, 0] - total
         if params.logprobs:
             top_log_probs, top_ids = logits.topk(min(params.logprobs, logits.shape[-1]))
             top_log_probs = (top_log_probs - total[:, None]).cpu()
@@ -157,17 +160,19 @@ class Decoding:
             self._seen.scatter_(1, ids[:, None], True)
         if self._counts is not None:
             self._counts.scatter_add_(1, ids[:, None], self._counts.new_ones(len(ids), 1))
-        for place, (number, log_prob) in enumerate(zip(ids.tolist(), chosen, strict=True)):
+        # Both in one copy: each is a wait for the device. A float64 holds every id.
+        numbers, log_probs = torch.stack([ids.double(), chosen.double()]).tolist()
+        for place, (number, log_prob) in enumerate(zip(numbers, log_probs, strict=True)):
             row = self._live[place]
             if self._done[row]:
                 continue
             if math.isnan(log_prob):
                 raise BackendError(
-                    f"The model's logits for row {row} are NaN at token {step} of its answer; check its weights and "
-                    "its dtype (float16 overflows in many models, bfloat16 and float32 don't)."
+                    f"The model's logits for row {self._numbers[row]} are NaN at token {step} of its answer; check its "
+                    "weights and its dtype (float16 overflows in many models, bfloat16 and float32 don't)."
                 )
             answer = self._answers[row]
-            answer.ids.append(number)
+            answer.ids.append(int(number))
             answer.log_probs.append(log_prob)
             if params.logprobs:
                 answer.top_ids.append(top_ids[place])

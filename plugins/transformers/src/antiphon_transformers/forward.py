@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +19,14 @@ from antiphon.errors import InvalidParameter
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from antiphon_transformers.kinds import (
+    LOOKS_AHEAD,
+    is_stateful,
+    says_causal,
+    turning_length,
+    wrappers,
+)
 
 _T = TypeVar("_T")
 
@@ -82,22 +90,6 @@ class _StandIn(nn.Module):
         return _States(inputs_embeds)
 
 
-def wrappers(model: nn.Module) -> tuple[list[nn.Module], Any]:
-    """Return what was put around a model (DDP, DataParallel, ``torch.compile``), outermost first, and the model.
-
-    Adapters of peft are no such wrapper: they belong to the model.
-    """
-    around: list[nn.Module] = []
-    while not hasattr(type(model), "get_input_embeddings"):
-        held = [model._modules.get(name) for name in ("module", "_orig_mod")]
-        inner = next((module for module in held if module is not None), None)
-        if inner is None:
-            break
-        around.append(model)
-        model = inner
-    return around, model
-
-
 def select_rows(cache: Any, rows: torch.Tensor) -> None:
     """Keep some of a cache's rows; the layers of a model may lie on several devices."""
     for layer in cache.layers:
@@ -111,6 +103,7 @@ class Forward:
         model: The model without what was put around it; adapters of peft are part of it.
         incremental: Whether it takes a cache of keys and values.
         splits: Whether the body and the head can be called apart.
+        turning_length: The length above which all positions of a row count differently (LongRoPE), or None.
     """
 
     def __init__(self, model: Any, *, pack: bool = True) -> None:
@@ -121,7 +114,7 @@ class Forward:
             pack: Whether rows may be packed, where the model allows it.
 
         Raises:
-            InvalidParameter: An adapter puts tokens of its own before each prompt.
+            InvalidParameter: An adapter puts tokens of its own before each prompt, or the model is no causal one.
         """
         around, model = wrappers(model)
         self._exchange = next((w for w in around if isinstance(w, DistributedDataParallel)), None)
@@ -136,10 +129,16 @@ class Forward:
         # forward pass.
         self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         names = inspect.signature(type(self.inner).forward).parameters
+        self._says_causal = says_causal(self.inner)
         self._cache_name = next((n for n in ("cache", "past_key_values") if n in names), None)
         self._positions = "position_ids" in names
         self._keeps = "logits_to_keep" in names
-        self.incremental = self._cache_name is not None and not _is_stateful(self.inner)
+        self._reports_routing = "output_router_logits" in names
+        self.turning_length = turning_length(self.inner)
+        keys_and_values = self._cache_name is not None and not is_stateful(self.inner)
+        # Where positions change in the middle of an answer, the model's own generate counts them anew.
+        self.incremental = keys_and_values and self.turning_length is None
+        pack = pack and keys_and_values  # other states flow from a packed row into the next
         self._splits: bool | None = None
         self._packs: bool | None = None if pack else False
         self._packs_together: bool | None = None
@@ -186,6 +185,25 @@ class Forward:
         finally:
             restore()
         return result
+
+    def apart(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return which rows may share a forward pass: those that the model counts positions of in one way."""
+        if self.turning_length is None:
+            return [list(range(len(rows)))]
+        short = [i for i, row in enumerate(rows) if len(row) <= self.turning_length]
+        long = [i for i, row in enumerate(rows) if len(row) > self.turning_length]
+        return [members for members in (short, long) if members]
+
+    def check_causal(self) -> None:
+        """Refuse a model whose log-probs of a token depend on what comes after it; found out once, on a few ids.
+
+        Raises:
+            InvalidParameter: It is such a model.
+        """
+        if not self._says_causal:
+            if self._looks_ahead():
+                raise InvalidParameter(LOOKS_AHEAD.format(type(self.inner).__name__))
+            self._says_causal = True
 
     def new_cache(self) -> Any:
         """Return an empty cache."""
@@ -279,6 +297,10 @@ class Forward:
             arguments[self._cache_name] = cache
         if self._cache_name is not None:
             arguments["use_cache"] = cache is not None
+        if (
+            self._reports_routing
+        ):  # for a loss that is not asked for here, and that takes masks of whole rows
+            arguments["output_router_logits"] = False
         return arguments
 
     def _probe(self, length: int) -> torch.Tensor:
@@ -286,6 +308,14 @@ class Forward:
         # Fixed ids, spread over the vocabulary; any will do.
         ids: torch.Tensor = torch.arange(1, length + 1, device=self.device) * 7919 % vocabulary
         return ids[None]
+
+    def _looks_ahead(self) -> bool:
+        ids = self._probe(6)
+        other = torch.cat([ids[:, :3], ids[:, :3]], 1)
+        with torch.no_grad(), evaluating(self.model):
+            one, two = (self.logits(each)[0, :3].float() for each in (ids, other))
+        # Of equal shapes: rounding differs little, and a router's choice is that of the same numbers.
+        return bool(((one - two).abs().mean() > 0.05 * one.std()).item())
 
     def _try_split(self) -> bool:
         if not isinstance(getattr(self.inner, self.inner.base_model_prefix, None), nn.Module):
@@ -342,14 +372,3 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
     one, other = one.float(), other.float()
     scale = float(other.abs().max()) + 1e-6
     return bool(((one - other).abs().max() <= tolerance * scale).item())
-
-
-def _is_stateful(model: Any) -> bool:
-    """Whether a layer carries a state that is not keys and values (Mamba, linear attention)."""
-    config = (
-        model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
-    )
-    kinds = getattr(config, "layer_types", None) or ()
-    if any("attention" not in kind or "linear" in kind for kind in kinds):
-        return True
-    return bool(getattr(model, "_is_stateful", False))

@@ -20,9 +20,38 @@ def score_rows(
     temperature: float,
     entropy: bool,
     tokens_per_forward: int,
+    numbers: Sequence[int] | None = None,
 ) -> list[Row]:
-    """Return per row the log-probs and entropies ``[len(row) - start]`` (entropies empty where not asked for)."""
-    scorer = _Scorer(forward, rows, starts, temperature, entropy)
+    """Return per row the log-probs and entropies ``[len(row) - start]`` (entropies empty where not asked for).
+
+    ``numbers`` are what errors call the rows.
+    """
+    numbers = range(len(rows)) if numbers is None else numbers
+    found: dict[int, Row] = {}
+    for members in forward.apart(rows):
+        part = _score_together(
+            forward,
+            [rows[i] for i in members],
+            [starts[i] for i in members],
+            temperature,
+            entropy,
+            tokens_per_forward,
+            [numbers[i] for i in members],
+        )
+        found.update(zip(members, part, strict=True))
+    return [found[i] for i in range(len(rows))]
+
+
+def _score_together(
+    forward: Forward,
+    rows: Sequence[list[int]],
+    starts: Sequence[int],
+    temperature: float,
+    entropy: bool,
+    tokens_per_forward: int,
+    numbers: Sequence[int],
+) -> list[Row]:
+    scorer = _Scorer(forward, rows, starts, temperature, entropy, numbers)
     shared = _shared_prompts(forward, rows, starts)
     if shared is not None:
         for members in _portions(shared, rows, tokens_per_forward):
@@ -45,8 +74,9 @@ class _Scorer:
         starts: Sequence[int],
         temperature: float,
         entropy: bool,
+        numbers: Sequence[int],
     ) -> None:
-        self._forward, self._rows = forward, rows
+        self._forward, self._rows, self._numbers = forward, rows, numbers
         # Nothing precedes position 0: its log-prob is not a number.
         self._firsts = [max(1, start) for start in starts]
         self._starts = starts
@@ -77,7 +107,8 @@ class _Scorer:
         forward, device = self._forward, self._forward.device
         prompts = [self._rows[group[0]][: self._starts[group[0]]] for group in groups]
         members = [row for group in groups for row in group]
-        index = torch.as_tensor([g for g, group in enumerate(groups) for _ in group], device=device)
+        which = [g for g, group in enumerate(groups) for _ in group]
+        index = torch.as_tensor(which, device=device)
         ids, mask = (t.to(device) for t in pad_rows(prompts, side="left"))
         cache = forward.new_cache()
         before = forward.hidden(ids, mask, (mask.cumsum(1) - 1).clamp(min=0), cache)[:, -1]
@@ -96,10 +127,10 @@ class _Scorer:
             )
             picked = [
                 torch.cat([before[g][None], states[place, : len(answer) - 1]])
-                for place, (g, answer) in enumerate(zip(index.tolist(), answers, strict=True))
+                for place, (g, answer) in enumerate(zip(which, answers, strict=True))
             ]
         else:
-            picked = [before[g][None] for g in index.tolist()]
+            picked = [before[g][None] for g in which]
         self._add(members, picked)
 
     def add_whole(self, tokens_per_forward: int) -> None:
@@ -156,9 +187,10 @@ class _Scorer:
         return result
 
     def _check(self) -> None:
-        wrong = [
-            row for row, (found, _) in self._found.items() if bool(found.detach().isnan().any())
-        ]
+        rows = list(self._found)
+        # Told for all rows at once: each answer is a wait for the device.
+        told = torch.stack([self._found[row][0].detach().isnan().any() for row in rows]).tolist()
+        wrong = [row for row, nan in zip(rows, told, strict=True) if nan]
         if not wrong:
             return
         # In a packed row one NaN spoils its neighbours too: look at each by itself.
@@ -168,8 +200,8 @@ class _Scorer:
                 if bool(self._forward.logits(ids).isnan().any()):
                     break
         raise BackendError(
-            f"The model's logits for row {row} are NaN; check its weights and its dtype (float16 overflows in many "
-            "models, bfloat16 and float32 don't)."
+            f"The model's logits for row {self._numbers[row]} are NaN; check its weights and its dtype (float16 "
+            "overflows in many models, bfloat16 and float32 don't)."
         )
 
 

@@ -1,0 +1,73 @@
+"""What a model is, as far as it decides how it may be run: what is around it, and what its configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from antiphon.errors import InvalidParameter
+from torch import nn
+
+#: Says so of a class.
+LOOKS_AHEAD = (
+    "{} looks at what comes after a token, so its log-probs are not those of a text that is written from left to "
+    "right; use a causal language model (where the class has the setting, is_decoder=True makes it one)."
+)
+
+
+def wrappers(model: nn.Module) -> tuple[list[nn.Module], Any]:
+    """Return what was put around a model (DDP, DataParallel, ``torch.compile``), outermost first, and the model.
+
+    Adapters of peft are no such wrapper: they belong to the model.
+    """
+    around: list[nn.Module] = []
+    while not hasattr(type(model), "get_input_embeddings"):
+        held = [model._modules.get(name) for name in ("module", "_orig_mod")]
+        inner = next((module for module in held if module is not None), None)
+        if inner is None:
+            break
+        around.append(model)
+        model = inner
+    return around, model
+
+
+def text_config(model: Any) -> Any:
+    """Return the part of a model's configuration that is about text."""
+    config = model.config
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def says_causal(model: Any) -> bool:
+    """Whether a model's attention says that it is causal; False where it says nothing.
+
+    Raises:
+        InvalidParameter: The model has an encoder, or its attention says that it is not causal.
+    """
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise InvalidParameter(
+            f"{type(model).__name__} reads its prompt with an encoder; use a causal language model, which has only a "
+            "decoder."
+        )
+    told = [getattr(module, "is_causal", None) for module in model.modules()]
+    if False in told and True not in told:
+        raise InvalidParameter(LOOKS_AHEAD.format(type(model).__name__))
+    return True in told
+
+
+def turning_length(model: Any) -> int | None:
+    """Return the length above which a model counts all positions of a row differently (LongRoPE), or None."""
+    config = text_config(model)
+    given = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    for each in (given, *given.values()):  # one for all layers, or one for each kind of them
+        if isinstance(each, Mapping) and each.get("rope_type", each.get("type")) == "longrope":
+            length = each.get("original_max_position_embeddings")
+            return length or getattr(config, "original_max_position_embeddings", None)
+    return None
+
+
+def is_stateful(model: Any) -> bool:
+    """Whether a layer carries a state that is not keys and values (Mamba, linear attention)."""
+    kinds = getattr(text_config(model), "layer_types", None) or ()
+    if any("attention" not in kind or "linear" in kind for kind in kinds):
+        return True
+    return bool(getattr(model, "_is_stateful", False))

@@ -1,0 +1,190 @@
+"""Architectures that differ in what a batch, a padding, a length or a bundle of settings does to them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from antiphon.errors import InvalidParameter
+from antiphon.generation.backends import TokenBatch
+from antiphon.generation.sampling import SamplingParams
+from antiphon_transformers.backend import TransformersBackend
+from tiny_models import SIZES, VOCABULARY, randomised
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [42], [100, 101, 102] * 5, [5, 6, 7, 8, 9, 10, 11]]
+GREEDY = SamplingParams(max_new_tokens=10, temperature=0.0, ignore_eos=True)
+LINEAR = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
+MAMBA = {"mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 8}
+BERT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+#: Class of the model, class of its configuration, settings beyond the sizes.
+KINDS = {
+    "gemma3": (
+        "Gemma3ForCausalLM",
+        "Gemma3TextConfig",
+        {"num_hidden_layers": 6, "head_dim": 8, "sliding_window": 8},
+    ),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {"sliding_window": 8, "head_dim": 8}),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", {"sliding_window": 8}),
+    "phi3, long positions": (
+        "Phi3ForCausalLM",
+        "Phi3Config",
+        {
+            "original_max_position_embeddings": 16,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0] * 4,
+                "long_factor": [3.0] * 4,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
+    "gpt-oss": (
+        "GptOssForCausalLM",
+        "GptOssConfig",
+        {"head_dim": 8, "sliding_window": 8, **EXPERTS},
+    ),
+    "mixtral that reports its routing": (
+        "MixtralForCausalLM",
+        "MixtralConfig",
+        {"output_router_logits": True, **EXPERTS},
+    ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        "Lfm2Config",
+        {"num_hidden_layers": 3, "layer_types": ["conv", "full_attention", "conv"]},
+    ),
+    "falcon-h1": (
+        "FalconH1ForCausalLM",
+        "FalconH1Config",
+        {"mamba_d_ssm": 32, "mamba_n_heads": 4, "head_dim": 8, **MAMBA},
+    ),
+    "qwen3.5": (
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5TextConfig",
+        {"num_hidden_layers": 4, "head_dim": 8, **LINEAR},
+    ),
+}
+
+
+def make(name, seed=0):
+    model, config, settings = KINDS[name]
+    if not hasattr(transformers, model):
+        pytest.skip(f"transformers {transformers.__version__} has no {model}")
+    torch.manual_seed(seed)
+    made = getattr(transformers, config)(**{**SIZES, **settings})
+    return randomised(getattr(transformers, model)(made))
+
+
+def reference(model, row):
+    """Log-probs of one row, straight from the model's own logits."""
+    log_probs = model(torch.tensor([row]), use_cache=False).logits[0, :-1].float().log_softmax(-1)
+    return log_probs.gather(1, torch.tensor(row[1:])[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_row_of_a_batch_is_what_it_is_alone_and_what_transformers_says(name):
+    model = make(name)
+    backend = TransformersBackend(model)
+    made = backend.generate(TokenBatch(PROMPTS), GREEDY)
+    full = [prompt + ids for prompt, ids in zip(PROMPTS, made.ids, strict=True)]
+    scores = backend.score(TokenBatch(full))
+    for prompt, ids, log_probs, row, scored in zip(
+        PROMPTS, made.ids, made.log_probs, full, scores.log_probs, strict=True
+    ):
+        alone = TransformersBackend(model).generate(TokenBatch([prompt]), GREEDY)
+        assert alone.ids == [ids]
+        torch.testing.assert_close(alone.log_probs[0], log_probs, atol=1e-4, rtol=0)
+        torch.testing.assert_close(scored[len(prompt) :], log_probs, atol=1e-4, rtol=0)
+        with torch.no_grad():
+            torch.testing.assert_close(scored[1:], reference(model, row), atol=1e-4, rtol=0)
+        theirs = model.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=10,
+            do_sample=False,
+            eos_token_id=VOCABULARY,
+            pad_token_id=0,
+        )
+        assert theirs[0, len(prompt) :].tolist() == ids
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_its_gradients_and_logits_are_those_of_each_row_alone(name):
+    model = make(name)
+    backend = TransformersBackend(model)
+    rows = [*PROMPTS, list(range(20, 60))]
+    for row, logits in zip(rows, backend.logits(TokenBatch(rows)), strict=True):
+        with torch.no_grad():
+            right = model(torch.tensor([row]), use_cache=False).logits[0]
+        torch.testing.assert_close(logits, right, atol=1e-3, rtol=1e-4)
+    scores = backend.score(TokenBatch(rows), requires_grad=True)
+    sum(row[1:].sum() for row in scores.log_probs).backward()
+    ours = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    sum(reference(model, row).sum() for row in rows if len(row) > 1).backward()
+    for mine, parameter in zip(ours, model.parameters(), strict=True):
+        theirs = parameter.grad
+        if theirs is None or mine is None:
+            assert all(each is None or not each.any() for each in (mine, theirs))
+            continue
+        scale = float(theirs.abs().max()) + 1e-6
+        assert float((mine - theirs).abs().max()) <= 1e-3 * scale + 1e-4
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral", "phi3", "gpt-oss"])
+def test_turns_of_models_with_a_window_are_what_they_are_afresh(name):
+    model = make(name)
+    keeping, forgetting = TransformersBackend(model), TransformersBackend(model, reuse_bytes=0)
+    prompts = PROMPTS
+    for _ in range(3):
+        one = keeping.generate(TokenBatch(prompts), GREEDY)
+        assert one.ids == forgetting.generate(TokenBatch(prompts), GREEDY).ids
+        prompts = [p + ids + [60] for p, ids in zip(prompts, one.ids, strict=True)]
+
+
+def test_a_model_with_an_encoder_is_refused():
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4
+    )
+    model = transformers.T5ForConditionalGeneration(config)
+    with pytest.raises(InvalidParameter, match=r"T5ForConditionalGeneration .* encoder"):
+        TransformersBackend(model)
+
+
+def test_a_model_that_looks_ahead_is_refused_and_the_same_as_a_decoder_is_not():
+    model = randomised(transformers.BertLMHeadModel(transformers.BertConfig(**BERT)))
+    with pytest.raises(InvalidParameter, match=r"BertLMHeadModel .* after a token.*is_decoder"):
+        TransformersBackend(model)
+    config = transformers.BertConfig(**BERT, is_decoder=True)
+    decoder = randomised(transformers.BertLMHeadModel(config))
+    scores = TransformersBackend(decoder).score(TokenBatch(PROMPTS[:1]))
+    with torch.no_grad():
+        right = reference(decoder, PROMPTS[0])
+    torch.testing.assert_close(scores.log_probs[0][1:], right, atol=1e-4, rtol=0)
+
+
+def test_a_model_that_looks_ahead_without_saying_so_is_found_out():
+    config = transformers.XLNetConfig(
+        vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=4, d_inner=64
+    )
+    backend = TransformersBackend(randomised(transformers.XLNetLMHeadModel(config)))
+    for _ in range(2):
+        with pytest.raises(InvalidParameter, match="after a token"):
+            backend.score(TokenBatch(PROMPTS))
+        with pytest.raises(InvalidParameter, match="after a token"):
+            backend.generate(TokenBatch(PROMPTS[:1]), GREEDY)
+        with pytest.raises(InvalidParameter, match="after a token"):
+            backend.logits(TokenBatch(PROMPTS))
