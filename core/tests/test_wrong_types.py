@@ -7,7 +7,16 @@ from typing import Any
 
 import antiphon
 import pytest
-from antiphon.errors import AntiphonError
+import torch
+from antiphon.drift import drift_of
+from antiphon.errors import (
+    AntiphonError,
+    InvalidData,
+    InvalidMessage,
+    NoTokenizer,
+    StreamMisused,
+    TemplateRefused,
+)
 from antiphon.reading.schema import index_tools
 from antiphon.testing import StandInTokenizer
 
@@ -64,3 +73,106 @@ def test_one_thing_is_not_taken_for_a_list_of_its_parts(wrong: Any) -> None:
 def test_a_token_that_nobody_named_is_told_with_the_remedy() -> None:
     with pytest.raises(AntiphonError, match=r"tokenizer, or bos_token=… as a template variable"):
         antiphon.render(CHAT, chat_template="{{ bos_token + messages[0].content }}")
+
+
+def _sampled(**fields: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": "x", **fields}
+
+
+def _closed() -> Any:
+    stream = antiphon.stream_parser(tokenizer=TOKENIZER, family="chatml")
+    stream.close()
+    return stream
+
+
+WRONG: dict[str, tuple[Callable[[], Any], type[AntiphonError], str]] = {
+    "ids without a tokenizer": (
+        lambda: antiphon.parse([1, 2], family="chatml"),
+        NoTokenizer,
+        "give tokenizer=",
+    ),
+    "a stream of ids without a tokenizer": (
+        lambda: antiphon.stream_parser(family="chatml").feed([1]),
+        NoTokenizer,
+        "give tokenizer=",
+    ),
+    "a closed stream": (lambda: _closed().feed("x"), StreamMisused, "needs a new parser"),
+    "ids that are dicts": (
+        lambda: antiphon.parse_response([{}], tokenizer=TOKENIZER, family="chatml"),
+        InvalidData,
+        "whole numbers, not {}",
+    ),
+    "ids that are strings": (
+        lambda: antiphon.parse_response(["x"], tokenizer=TOKENIZER, family="chatml"),
+        InvalidData,
+        "whole numbers, not 'x'",
+    ),
+    "ids that are fractions in a stream": (
+        lambda: antiphon.stream_parser(tokenizer=TOKENIZER, family="chatml").feed([1.5]),
+        InvalidData,
+        "whole numbers, not 1.5",
+    ),
+    "rows of ids beside ids": (
+        lambda: antiphon.parse_response([[1], 2], tokenizer=TOKENIZER, family="chatml"),
+        InvalidData,
+        "whole numbers, not [1]",
+    ),
+    "sampled ids that are text": (
+        lambda: antiphon.History.from_chats([[CHAT[0], _sampled(token_ids="x")]]),
+        InvalidMessage,
+        "token_ids that are no list of numbers",
+    ),
+    "sampled ids below zero": (
+        lambda: antiphon.extend(PROMPT, [_sampled(token_ids=[5, -100]), CHAT[0]]),
+        InvalidMessage,
+        "Message 1 has token_ids with -100, which is no token id",
+    ),
+    "log-probs that are text": (
+        lambda: antiphon.extend(PROMPT, [_sampled(token_ids=[5], log_probs=["x"])]),
+        InvalidMessage,
+        "Message 1 has log_probs that are no list of numbers",
+    ),
+    "stored ids below zero": (
+        lambda: drift_of({"input_ids": [-100, 5], "text": "hi"}, TOKENIZER),
+        InvalidData,
+        "-100 is no token id",
+    ),
+    "a text to go on from": (
+        lambda: antiphon.extend("hi", [CHAT[0]]),
+        InvalidMessage,
+        "call rendering.tokenize() first",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_values_are_told_as_what_they_are(case: str) -> None:
+    call, error, words = WRONG[case]
+    with pytest.raises(error) as raised:
+        call()
+    assert words in str(raised.value)
+
+
+def test_a_tensor_of_one_id_is_read() -> None:
+    one, many = torch.tensor(40), torch.tensor([40])
+    read = [
+        antiphon.parse_response(ids, tokenizer=TOKENIZER, family="chatml") for ids in (one, many)
+    ]
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    ("template", "content", "words"),
+    [
+        ("{{ messages[0].content + 1 }}", "x", "'str' and 'int'"),
+        ("{{ messages[0].content + 'x' }}", {"a": 1}, "'dict' and 'str'"),
+        ("{{ messages[0].content.x.y }}", [1], "'list object' has no attribute 'x'"),
+    ],
+)
+def test_what_a_template_could_not_do_is_told_without_our_own_classes(
+    template: str, content: Any, words: str
+) -> None:
+    with pytest.raises(TemplateRefused) as raised:
+        antiphon.render([{"role": "user", "content": content}], chat_template=template)
+    assert "Traced" not in str(raised.value)
+    assert words in str(raised.value)

@@ -70,6 +70,11 @@ def extend(
         raise InvalidMessage(
             f"on_break is one of {', '.join(get_args(BreakPolicy))}, not {on_break!r}."
         )
+    if not isinstance(previous, (TokenizedRendering, type(None))):
+        raise InvalidMessage(
+            f"extend() goes on from a TokenizedRendering, or from None, not {type(previous).__name__}: call "
+            "rendering.tokenize() first."
+        )
     count = 0 if previous is None else len(previous.rendering.messages)
     plain, fresh = split_sampled(new_messages, count)
     if previous is None:

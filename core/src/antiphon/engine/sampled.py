@@ -96,7 +96,7 @@ def detach(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def sampled_mark(message: Mapping[str, Any], tokenizer: str = "") -> str:
     """Return the mark of what a message says, of its ids, and of their tokenizer (its `fingerprint`)."""
-    return f"{_digest(_said(message))} {_digest(list(map(int, message['token_ids'])))} {tokenizer}".rstrip()
+    return f"{_digest(_said(message))} {_digest(_ids_of(message))} {tokenizer}".rstrip()
 
 
 def found_mark(message: Mapping[str, Any]) -> str:
@@ -119,13 +119,11 @@ def sampled_of(message: Mapping[str, Any]) -> Sampled | None:
     if message.get("token_ids") is None:
         return None
     given = message.get("log_probs")
+    ids = _ids_of(message)
     try:
-        ids = [int(token) for token in message["token_ids"]]
         log_probs = None if given is None else [float(value) for value in given]
     except (TypeError, ValueError) as error:
-        raise InvalidMessage(
-            f"token_ids or log_probs that are no list of numbers ({error})"
-        ) from error
+        raise InvalidMessage(f"log_probs that are no list of numbers ({error})") from error
     if log_probs is not None and len(log_probs) != len(ids):
         raise InvalidMessage(
             f"{len(ids)} token_ids and {len(log_probs)} log_probs; give one for each token"
@@ -137,6 +135,16 @@ def sampled_of(message: Mapping[str, Any]) -> Sampled | None:
         own.tokenizer = tokenizer
         own.edited = said.removeprefix(_FOUND) != _digest(_said(message))
     return own
+
+
+def _ids_of(message: Mapping[str, Any]) -> list[int]:
+    try:
+        ids = [int(token) for token in message["token_ids"]]
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(f"token_ids that are no list of numbers ({error})") from error
+    if ids and min(ids) < 0:
+        raise InvalidMessage(f"token_ids with {min(ids)}, which is no token id")
+    return ids
 
 
 def standing_ids(message: Mapping[str, Any]) -> list[int] | None:

@@ -16,6 +16,9 @@ from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, Traced
 from antiphon.engine.tracing import trace
 from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
 
+# Our own classes in what Python says of a template's mistakes: people gave plain strings, dicts and lists.
+_TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?Traced(Bytes|Dict|List|\b)")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -78,7 +81,8 @@ class Source:
         roles = ", ".join(str(message.get("role")) for message in messages[:8])
         more = ", …" if len(messages) > 8 else ""
         kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
-        told = f"The template {self.name} refuses the conversation ({roles}{more}): {kind}{error}"
+        said = _TRACED.sub(lambda match: match[1].lower() or "str", str(error))
+        told = f"The template {self.name} refuses the conversation ({roles}{more}): {kind}{said}"
         missing = re.match(r"'(\w+_token)' is undefined", str(error))
         if missing is None or missing[1] in self.variables:
             return told

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 from antiphon.engine.caches import BoundedCache
-from antiphon.errors import TokenizerMismatch
+from antiphon.errors import InvalidData, TokenizerMismatch
 
 _CACHED_CHARACTERS = 32 * 2**20
 _numbers = itertools.count()
@@ -406,7 +406,13 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
         if hasattr(tokenizer, "clean_up_tokenization_spaces")
         else {}
     )
-    return str(tokenizer.decode(list(ids), skip_special_tokens=False, **options))
+    try:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False, **options))
+    except OverflowError as error:
+        odd = next((index for index in ids if not 0 <= index < 2**32), error)
+        raise InvalidData(
+            f"{odd} is no token id: labels and fillers such as -100 must be taken out first."
+        ) from error
 
 
 # The elements of HTML, those of its past included: such tags are text, also where a vocabulary has them (Gemma's).

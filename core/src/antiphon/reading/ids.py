@@ -119,7 +119,17 @@ class TokenTable:
         self._pieces = _Pieces(self._symbol, self._single) if is_bytes else None
 
     def text(self, ids: Iterable[int]) -> str:
-        """Return ids as text with control characters."""
+        """Return ids as text with control characters.
+
+        Raises:
+            InvalidData: They are no whole numbers.
+        """
+        try:
+            return self._text(ids)
+        except TypeError as error:  # looked for here, so that ids need not be looked at one by one
+            raise InvalidData(f"Token ids are whole numbers, not {_odd(ids)}.") from error
+
+    def _text(self, ids: Iterable[int]) -> str:
         symbol = self._symbol
         given = ids if isinstance(ids, list) else list(ids)
         if self._pieces is not None:
@@ -182,7 +192,7 @@ class TokenTable:
     def _single(self, index: int) -> str:
         try:
             text: str = self._decode([index], skip_special_tokens=False)
-        except (OverflowError, TypeError, ValueError, IndexError, KeyError):
+        except (OverflowError, ValueError, IndexError, KeyError):
             return _REPLACEMENT
         return text
 
@@ -266,7 +276,13 @@ class IdStream:
         self._held: list[int] = []
 
     def feed(self, ids: Sequence[int]) -> str:
-        """Return the text that is certain now."""
+        """Return the text that is certain now.
+
+        Raises:
+            InvalidData: They are no whole numbers; nothing of them is taken.
+        """
+        if not all(isinstance(index, int) for index in ids):
+            raise InvalidData(f"Token ids are whole numbers, not {_odd(ids)}.")
         parts: list[str] = []
         for index in ids:
             symbol = self._table.symbol(index)
@@ -301,6 +317,13 @@ def as_ids(value: Any) -> list[int]:
     if lister is None and (not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping))):
         raise InvalidData(f"What is read is a text or token ids, not {type(value).__name__}.")
     ids = lister() if lister is not None else list(value)
-    if ids and isinstance(ids[0], list):
+    if isinstance(ids, int):  # a tensor of no dimensions
+        return [ids]
+    if ids and all(isinstance(row, list) for row in ids):
         ids = [index for row in ids for index in row]
     return ids
+
+
+def _odd(ids: Iterable[Any]) -> str:
+    """Return the first that is no id, for a message."""
+    return repr(next((index for index in ids if not isinstance(index, int)), ids))[:60]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from antiphon.errors import NoTokenizer
 from antiphon.families import ModelFamily
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
@@ -205,7 +206,7 @@ def _prepare(grammar: Grammar, text_or_ids: TextOrIds, tokenizer: Any) -> tuple[
 
 def _table(grammar: Grammar, tokenizer: Any) -> TokenTable:
     if tokenizer is None:
-        raise TypeError(
+        raise NoTokenizer(
             "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
         )
     return token_table(grammar, tokenizer)

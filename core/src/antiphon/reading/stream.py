@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from antiphon.errors import NoTokenizer, StreamMisused
 from antiphon.families import ModelFamily
 from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.events import Event
@@ -56,17 +57,18 @@ class StreamParser:
             more: Text, ids, or one id.
 
         Raises:
-            TypeError: Text follows ids or the other way round, or ids without a tokenizer.
-            ValueError: The stream was closed.
+            StreamMisused: Text follows ids or the other way round, or the stream was closed.
+            NoTokenizer: Ids were given and no tokenizer.
+            InvalidData: What was given is neither text nor ids.
         """
         if self._reading is not None:
-            raise ValueError("The stream was closed; a new completion needs a new parser.")
+            raise StreamMisused("The stream was closed; a new completion needs a new parser.")
         if isinstance(more, int):
             more = [more]
         is_text = isinstance(more, str)
         machine = self._machine or self._start(is_text)
         if is_text != (self._ids is None):
-            raise TypeError("A stream takes text or ids, not both.")
+            raise StreamMisused("A stream takes text or ids, not both.")
         text = more if isinstance(more, str) else ""
         if self._ids is not None:
             text = self._ids.feed(as_ids(more))
@@ -77,7 +79,7 @@ class StreamParser:
             self._compiled = compile_text(self._grammar)
         else:
             if self._tokenizer is None:
-                raise TypeError(
+                raise NoTokenizer(
                     "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
                 )
             table = token_table(self._grammar, self._tokenizer)
