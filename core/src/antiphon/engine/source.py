@@ -81,7 +81,7 @@ class Source:
         roles = ", ".join(str(message.get("role")) for message in messages[:8])
         more = ", …" if len(messages) > 8 else ""
         kind = "" if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: "
-        said = _TRACED.sub(lambda match: match[1].lower() or "str", str(error))
+        said = _TRACED.sub(lambda match: (match[1] or "str").lower(), str(error))
         told = f"The template {self.name} refuses the conversation ({roles}{more}): {kind}{said}"
         missing = re.match(r"'(\w+_token)' is undefined", str(error))
         if missing is None or missing[1] in self.variables:
