@@ -11,8 +11,10 @@ import torch
 from antiphon.drift import drift_of
 from antiphon.errors import (
     AntiphonError,
+    FamilyNotFound,
     InvalidData,
     InvalidMessage,
+    NoHistory,
     NoTokenizer,
     StreamMisused,
     TemplateRefused,
@@ -96,6 +98,33 @@ WRONG: dict[str, tuple[Callable[[], Any], type[AntiphonError], str]] = {
         NoTokenizer,
         "give tokenizer=",
     ),
+    "a stream of ids with a tokenizer's name": (
+        lambda: antiphon.stream_parser(family="chatml", tokenizer="qwen").feed([1]),
+        NoTokenizer,
+        "give tokenizer=, not 'qwen'",
+    ),
+    "ids to text without a tokenizer": (
+        lambda: antiphon.Tokens(prompt=torch.ones(1, 2, dtype=torch.long), batch_size=(1,)).to_text(
+            None
+        ),
+        NoTokenizer,
+        "give it, not None",
+    ),
+    "messages to append": (
+        lambda: antiphon.History.from_chats(CHAT).append(CHAT),
+        NoHistory,
+        "History.from_chats",
+    ),
+    "messages to extend by": (
+        lambda: antiphon.History.from_chats(CHAT).extend(CHAT),
+        NoHistory,
+        "History.from_chats",
+    ),
+    "a list for a template's name": (
+        lambda: antiphon.remove_chat_template([]),
+        FamilyNotFound,
+        "no chat template named []",
+    ),
     "a closed stream": (lambda: _closed().feed("x"), StreamMisused, "needs a new parser"),
     "ids that are dicts": (
         lambda: antiphon.parse_response([{}], tokenizer=TOKENIZER, family="chatml"),
@@ -120,7 +149,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[AntiphonError], str]] = {
     "sampled ids that are text": (
         lambda: antiphon.History.from_chats([[CHAT[0], _sampled(token_ids="x")]]),
         InvalidMessage,
-        "token_ids that are no list of numbers",
+        "message 1: token_ids",
     ),
     "sampled ids below zero": (
         lambda: antiphon.extend(PROMPT, [_sampled(token_ids=[5, -100]), CHAT[0]]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from antiphon.conversations.templating import Template, is_cut_off, render_each
-from antiphon.errors import RenderError, TokenizerMismatch
+from antiphon.errors import NoTokenizer, RenderError, TokenizerMismatch
 
 if TYPE_CHECKING:
     from antiphon.engine.tokenization import Break, TokenizedRendering
@@ -221,7 +221,20 @@ def chat_texts(
 
 
 def decoded(tokenizer: Any, rows: Sequence[Any], skip_special_tokens: bool = False) -> list[str]:
-    """The texts of rows of ids, each exactly what its ids say: no spaces cleaned up."""
+    """The texts of rows of ids, each exactly what its ids say: no spaces cleaned up.
+
+    Args:
+        tokenizer: whose ids they are.
+        rows: one list or tensor of ids, [tokens], for each text.
+        skip_special_tokens: whether to leave out tokens that are flagged special.
+
+    Raises:
+        NoTokenizer: there is no tokenizer.
+    """
+    if not callable(getattr(tokenizer, "decode", None)):
+        raise NoTokenizer(
+            f"token ids become text only by the tokenizer they belong to: give it, not {tokenizer!r:.60}"
+        )
     rows = [row.tolist() if isinstance(row, torch.Tensor) else list(row) for row in rows]
     batched: Any
     for batched in (getattr(tokenizer, "backend_tokenizer", None), tokenizer):

@@ -24,13 +24,13 @@ from antiphon.conversations.folded import FoldedMessages
 from antiphon.conversations.rows import (
     device_of,
     equal_rows,
-    filled,
     fold,
     joined,
     map_rows,
     message_cell,
     message_fields,
     plain_fields,
+    reshaped,
     row_cells,
     row_length,
     row_messages,
@@ -43,7 +43,7 @@ from antiphon.conversations.rows import (
 )
 from antiphon.conversations.templating import add_chat_template, remove_chat_template
 from antiphon.engine.sampled import detach
-from antiphon.errors import ContainerError, InvalidMessage
+from antiphon.errors import ContainerError, InvalidMessage, NoHistory
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -256,7 +256,9 @@ class History(TensorClass["nocast"]):
 
         Raises:
             ContainerError: shapes that do not fit, or a locked History.
+            NoHistory: `history` is something else.
         """
+        _need_history(history, "appended")
         if not self.batch_dims:
             raise ContainerError(
                 "cannot append to a History without a batch dimension; call unsqueeze(0) on it first"
@@ -278,9 +280,16 @@ class History(TensorClass["nocast"]):
     def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
         """Adds the elements of `history` along `dim` (0: the first, which is time for one conversation).
 
+        Args:
+            history: as many dimensions as this.
+            inplace: change this object (others that share its messages stay as they are) or return a new one.
+            dim: the dimension to grow along.
+
         Raises:
             ContainerError: shapes that do not fit, or a locked History.
+            NoHistory: `history` is something else.
         """
+        _need_history(history, "joined on")
         if not self.batch_dims:
             raise ContainerError(
                 "cannot extend a History without a batch dimension; call unsqueeze(0) on it first"
@@ -392,26 +401,7 @@ class History(TensorClass["nocast"]):
         size = shape_of(shape)
         if not self.ndim:
             return self.unsqueeze(0).reshape(size) if size else self
-        rows = map_rows(self._tensordict, lambda row: row, flat=True)
-        count = self.numel()
-        if self.is_ragged and len(size) > 1:
-            lead, length = filled(size[:-1], len(rows)), size[-1]
-            if lead is None or length != -1:
-                raise ContainerError(
-                    f"a ragged History of batch size {list(self.batch_size)} and {count} messages cannot have the "
-                    f"shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
-                )
-        else:
-            whole = filled(size, count)
-            if whole is None:
-                raise ContainerError(f"{count} messages cannot have the shape {list(size)}")
-            *lead, length = whole
-            cells = [cell for row in rows for cell in row_cells(row)]
-            starts = range(0, count, length) if length else [0] * math.prod(lead)
-            rows = [row_of(cells[i : i + length], self.device) for i in starts]
-        for parts in reversed(lead[1:]):
-            rows = [rows[i : i + parts] for i in range(0, len(rows), parts)]
-        return self._made(stack_rows(rows if lead else rows[0], len(lead), self.device))
+        return self._made(reshaped(self._tensordict, size, self.is_ragged, self.numel()))
 
     def view(self, *shape: Any) -> Self:
         """As `reshape`, which for a History copies no message either."""
@@ -425,6 +415,13 @@ class History(TensorClass["nocast"]):
 
 
 _tensorclass_init = History.__init__
+
+
+def _need_history(value: Any, what: str) -> None:
+    if not isinstance(value, History):
+        raise NoHistory(
+            f"what is {what} must be a History, not {type(value).__name__}: History.from_chats makes one of messages"
+        )
 
 
 def _history_init(self: History, *args: Any, **kwargs: Any) -> None:

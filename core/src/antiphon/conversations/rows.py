@@ -7,7 +7,7 @@ they are all read alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -252,3 +252,37 @@ def shape_of(shape: tuple[Any, ...]) -> torch.Size:
     if len(shape) == 1 and not isinstance(shape[0], int):
         shape = tuple(shape[0])
     return torch.Size(shape)
+
+
+def reshaped(td: Any, size: Sequence[int], is_ragged: bool, count: int) -> Any:
+    """The storage of a History in another shape.
+
+    Args:
+        td: its storage, [..., messages].
+        size: the new shape, its last dimension being time; one -1 stands for what is left.
+        is_ragged: whether its conversations differ in length.
+        count: how many messages it holds.
+
+    Raises:
+        ContainerError: another number of messages, or conversations of unequal length asked to be equal.
+    """
+    rows = map_rows(td, lambda row: row, flat=True)
+    device = device_of(td)
+    if is_ragged and len(size) > 1:
+        lead, length = filled(size[:-1], len(rows)), size[-1]
+        if lead is None or length != -1:
+            raise ContainerError(
+                f"a ragged History of batch size {list(td.batch_size)} and {count} messages cannot have the "
+                f"shape {list(size)}: flatten its messages with -1, or keep -1 as the last dimension"
+            )
+    else:
+        whole = filled(size, count)
+        if whole is None:
+            raise ContainerError(f"{count} messages cannot have the shape {list(size)}")
+        *lead, length = whole
+        cells = [cell for row in rows for cell in row_cells(row)]
+        starts = range(0, count, length) if length else [0] * math.prod(lead)
+        rows = [row_of(cells[i : i + length], device) for i in starts]
+    for parts in reversed(lead[1:]):
+        rows = [rows[i : i + parts] for i in range(0, len(rows), parts)]
+    return stack_rows(rows if lead else rows[0], len(lead), device)

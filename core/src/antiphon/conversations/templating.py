@@ -377,7 +377,7 @@ def remove_chat_template(template_name: str) -> None:
     from antiphon.registry import unregister_family
 
     global _added  # noqa: PLW0603
-    if template_name not in _added:
+    if not isinstance(template_name, str) or template_name not in _added:
         raise FamilyNotFound(f"no chat template named {template_name!r} was added")
     unregister_family(template_name)
     _added = {name: added for name, added in _added.items() if name != template_name}

@@ -200,14 +200,20 @@ def finish(machine: Machine, tools: dict[str, Any] | None) -> Reading:
 def _prepare(grammar: Grammar, text_or_ids: TextOrIds, tokenizer: Any) -> tuple[Compiled, str]:
     if isinstance(text_or_ids, str):
         return compile_text(grammar), text_or_ids
-    table = _table(grammar, tokenizer)
+    table = table_of(grammar, tokenizer)
     return table.compiled, table.text(as_ids(text_or_ids))
 
 
-def _table(grammar: Grammar, tokenizer: Any) -> TokenTable:
-    if tokenizer is None:
+def table_of(grammar: Grammar, tokenizer: Any) -> TokenTable:
+    """Return the table by which ids are read.
+
+    Raises:
+        NoTokenizer: There is no tokenizer.
+    """
+    if not callable(getattr(tokenizer, "decode", None)):
         raise NoTokenizer(
-            "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
+            "Token ids can be read only with the tokenizer they belong to: give tokenizer=, not "
+            f"{tokenizer!r:.60}."
         )
     return token_table(grammar, tokenizer)
 
@@ -216,7 +222,7 @@ def prepared(compiled: Compiled, text_or_ids: TextOrIds, tokenizer: Any) -> str:
     """Return a prompt in the form that `compiled` reads."""
     if isinstance(text_or_ids, str):
         return compiled.convert(text_or_ids)
-    text = _table(compiled.grammar, tokenizer).text(as_ids(text_or_ids))
+    text = table_of(compiled.grammar, tokenizer).text(as_ids(text_or_ids))
     if compiled.is_exact:
         return text
     return token_table(compiled.grammar, tokenizer).compiled.plain(text)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from antiphon.errors import NoTokenizer, StreamMisused
+from antiphon.errors import StreamMisused
 from antiphon.families import ModelFamily
 from antiphon.reading.compiled import Compiled, compile_text
 from antiphon.reading.events import Event
 from antiphon.reading.grammar import Grammar
-from antiphon.reading.ids import IdStream, as_ids, token_table
+from antiphon.reading.ids import IdStream, as_ids
 from antiphon.reading.machine import Machine
 from antiphon.reading.prompt import begin
-from antiphon.reading.reader import Reading, TextOrIds, finish, prepared
+from antiphon.reading.reader import Reading, TextOrIds, finish, prepared, table_of
 from antiphon.reading.resolve import resolve_grammar
 from antiphon.reading.schema import index_tools
 
@@ -78,11 +78,7 @@ class StreamParser:
         if is_text:
             self._compiled = compile_text(self._grammar)
         else:
-            if self._tokenizer is None:
-                raise NoTokenizer(
-                    "Token ids can be read only with the tokenizer they belong to: give tokenizer=."
-                )
-            table = token_table(self._grammar, self._tokenizer)
+            table = table_of(self._grammar, self._tokenizer)
             self._compiled, self._ids = table.compiled, IdStream(table)
         prompt = self._prompt
         before = None if prompt is None else prepared(self._compiled, prompt, self._tokenizer)
