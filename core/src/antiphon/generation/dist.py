@@ -102,7 +102,7 @@ class DistributionMethods:
                 masks: list[torch.Tensor] = self._keyed(assistant_mask_key)(td, rows)
                 return masks
             return [
-                torch.arange(len(ids)) >= length
+                torch.arange(len(ids), device="cpu") >= length
                 for ids, length in zip(rows.ids, lengths, strict=True)
             ]
 
@@ -227,12 +227,12 @@ class DistributionMethods:
 
         def mask(td: TensorDictBase, rows: Rows) -> list[torch.Tensor]:
             if key is None:
-                return [torch.ones(len(ids), dtype=torch.bool) for ids in rows.ids]
+                return [torch.ones(len(ids), dtype=torch.bool, device="cpu") for ids in rows.ids]
             name = key if isinstance(key, str) else key[-1]
             if name == "all_assistant_mask" and rows.assistant is not None:
-                return [torch.tensor(row, dtype=torch.bool) for row in rows.assistant]
+                return [torch.tensor(row, dtype=torch.bool, device="cpu") for row in rows.assistant]
             if name == "all_attention_mask":
-                return [torch.ones(len(ids), dtype=torch.bool) for ids in rows.ids]
+                return [torch.ones(len(ids), dtype=torch.bool, device="cpu") for ids in rows.ids]
             path = (key,) if isinstance(key, str) else tuple(key)
             from antiphon.conversations.padding import leaves, token_rows
 
@@ -359,7 +359,9 @@ def _per_row(
         raise InvalidParameter(f"The mask has {len(rows)} rows, the tokens {len(ids)}.")
     result = []
     for index, (row, own) in enumerate(zip(rows, ids, strict=True)):
-        made = torch.as_tensor(row).bool()
+        made = (
+            row.bool() if isinstance(row, torch.Tensor) else torch.tensor(row, device="cpu").bool()
+        )
         if len(made) < len(own):
             raise InvalidParameter(
                 f"The mask of row {index} covers {len(made)} of {len(own)} tokens."

@@ -98,8 +98,10 @@ class Layout:
         shared: dict[str, Any] | None = None,
     ) -> Any:
         def tensor(row: Any) -> torch.Tensor:
-            made = torch.as_tensor(row, dtype=dtype)
-            return made if self.device is None else made.to(self.device)
+            if not isinstance(row, torch.Tensor):
+                # On a device by name: torch.set_default_device would put it elsewhere than what was computed.
+                row = torch.tensor(row, dtype=dtype, device="cpu")
+            return row.to(dtype=dtype, device=self.device)
 
         nested = {
             name: nested_rows([tensor(row) for row in rows], shape) for name, rows in parts.items()

@@ -263,6 +263,13 @@ _IN_WORDS = {
 }
 
 
+def random_seed() -> int:
+    """Return a seed from torch's own generator, so that ``torch.manual_seed`` makes a run repeatable."""
+    import torch
+
+    return int(torch.randint(2**62, (1,), device="cpu").item())
+
+
 def prompt_seeds(rows: Sequence[Sequence[int]], seed: int) -> list[int]:
     """Return one seed per prompt, from ``seed``, its ids and how often the same prompt came before
     it.

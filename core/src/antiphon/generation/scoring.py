@@ -136,14 +136,14 @@ def lay_out(
     is left of a bin is one more row of ``fill``.
     """
     width = max((b.length for b in bins), default=0)
-    ids = torch.full((len(bins), width), fill, dtype=torch.long)
-    positions = torch.zeros((len(bins), width), dtype=torch.long)
+    ids = torch.full((len(bins), width), fill, dtype=torch.long, device="cpu")
+    positions = torch.zeros((len(bins), width), dtype=torch.long, device="cpu")
     for index, packed in enumerate(bins):
         for row, offset in zip(packed.rows, packed.offsets, strict=True):
             size = len(rows[row])
-            ids[index, offset : offset + size] = torch.as_tensor(rows[row])
-            positions[index, offset : offset + size] = torch.arange(size)
-        positions[index, packed.length :] = torch.arange(width - packed.length)
+            ids[index, offset : offset + size] = torch.tensor(rows[row], device="cpu")
+            positions[index, offset : offset + size] = torch.arange(size, device="cpu")
+        positions[index, packed.length :] = torch.arange(width - packed.length, device="cpu")
     return ids, positions
 
 
@@ -152,10 +152,10 @@ def pad_rows(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids ``[rows, longest]`` and their mask, which comes from the lengths and never from the ids."""
     width = max((len(row) for row in rows), default=0)
-    ids = torch.full((len(rows), width), fill, dtype=torch.long)
-    mask = torch.zeros((len(rows), width), dtype=torch.bool)
+    ids = torch.full((len(rows), width), fill, dtype=torch.long, device="cpu")
+    mask = torch.zeros((len(rows), width), dtype=torch.bool, device="cpu")
     for index, row in enumerate(rows):
         part = slice(width - len(row), width) if side == "left" else slice(0, len(row))
-        ids[index, part] = torch.as_tensor(row, dtype=torch.long)
+        ids[index, part] = torch.tensor(row, dtype=torch.long, device="cpu")
         mask[index, part] = True
     return ids, mask

@@ -36,7 +36,7 @@ from antiphon.generation.results import (
     text_container,
 )
 from antiphon.generation.rows import RowReader, Rows
-from antiphon.generation.sampling import SamplingParams
+from antiphon.generation.sampling import SamplingParams, random_seed
 from antiphon.generation.settings import (
     Key,
     key_path,
@@ -352,8 +352,7 @@ class LLMWrapper(LLMWrapperBase):
     ) -> tuple[list[tuple[Key | None, Any]], tuple[int, ...]]:
         params = self._params_for(overrides)
         rows = self.reader.read(td, "prompt")
-        # torch's own generator, so that torch.manual_seed makes a run repeatable
-        fallback = int(torch.randint(2**62, (1,)).item()) if params.seed is None else params.seed
+        fallback = random_seed() if params.seed is None else params.seed
         batch = TokenBatch(rows.ids).seeded(params, fallback)
         if not batch.rows:
             raise InvalidParameter("There is no row to generate for; the tensordict is empty.")
@@ -371,7 +370,7 @@ class LLMWrapper(LLMWrapperBase):
             "full": [prompt + answer for prompt, answer in zip(rows.ids, made.ids, strict=True)],
         }
         known = rows.log_probs or [[math.nan] * len(row) for row in rows.ids]
-        prompts = [torch.tensor(row, dtype=torch.float32) for row in known]
+        prompts = [torch.tensor(row, dtype=torch.float32, device="cpu") for row in known]
         if made.prompt_log_probs is not None:
             n = self.num_samples or 1
             prompts = [row for row in made.prompt_log_probs for _ in range(n)]

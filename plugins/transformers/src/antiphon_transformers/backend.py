@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import Generation, Scores, TokenBatch, check_rows
-from antiphon.generation.sampling import SamplingParams, sample_seed
+from antiphon.generation.sampling import SamplingParams, random_seed, sample_seed
 from antiphon.generation.scoring import pad_rows
 from antiphon.generation.stopping import Stops, find_end_ids
 
@@ -119,8 +119,7 @@ class TransformersBackend:
         if params.stop_sequences and self.tokenizer is None:
             raise InvalidParameter("Stop strings need a tokenizer; give the backend one.")
         if batch.seeds is None:
-            # torch's own generator, so that torch.manual_seed makes a run repeatable
-            batch = batch.seeded(params, int(torch.randint(2**62, (1,)).item()))
+            batch = batch.seeded(params, random_seed())
         with self._lock, torch.no_grad(), evaluating(self.model):
             self._look_at_weights()
             self.forward.check_causal()
@@ -292,7 +291,7 @@ class TransformersBackend:
             prompt_log_probs = self.score(TokenBatch(batch.rows), temperature=temperature).log_probs
         return Generation(
             [a.ids for a in answers],
-            [torch.tensor(a.log_probs, dtype=torch.float32) for a in answers],
+            [torch.tensor(a.log_probs, dtype=torch.float32, device="cpu") for a in answers],
             [a.finish for a in answers],
             [a.cut for a in answers],
             [a.stopped_by for a in answers],
@@ -419,7 +418,7 @@ def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:
         # One copy per device: each is a wait for the device.
         values = [torch.cat(parts).cpu() for parts in picked.values()]
     versions = tuple(0 if p.is_inference() else p._version for p in parameters)
-    return versions, torch.cat(values) if values else torch.zeros(0)
+    return versions, torch.cat(values) if values else torch.zeros(0, device="cpu")
 
 
 def _precision(kind: str) -> torch.dtype | None:

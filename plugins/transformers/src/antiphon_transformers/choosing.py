@@ -89,7 +89,7 @@ class Randomness:
         """Begin one stream per seed."""
         self._generators = []
         for seed in seeds:
-            generator = torch.Generator()
+            generator = torch.Generator("cpu")
             generator.manual_seed(seed)
             self._generators.append(generator)
         self._device = device
@@ -101,7 +101,7 @@ class Randomness:
         column = self._step % self._BLOCK
         if column == 0 or self._block is None:
             block = [
-                torch.rand(self._BLOCK, generator=generator, dtype=torch.float64)
+                torch.rand(self._BLOCK, generator=generator, dtype=torch.float64, device="cpu")
                 for generator in self._generators
             ]
             self._block = torch.stack(block, 1).to(self._device)

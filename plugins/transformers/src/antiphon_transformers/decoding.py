@@ -74,7 +74,7 @@ class Decoding:
         self._cache: Any = None
         self._begins: list[int] = []
         self._mask: torch.Tensor | None = None
-        self._lengths = torch.zeros(0)
+        self._lengths = torch.zeros(0, device="cpu")
         self._columns = 0
         self._seen: torch.Tensor | None = None
         self._counts: torch.Tensor | None = None
