@@ -160,8 +160,9 @@ class Decoding:
             self._seen.scatter_(1, ids[:, None], True)
         if self._counts is not None:
             self._counts.scatter_add_(1, ids[:, None], self._counts.new_ones(len(ids), 1))
-        # Both in one copy: each is a wait for the device. A float64 holds every id.
-        numbers, log_probs = torch.stack([ids.double(), chosen.double()]).tolist()
+        # Both in one copy: each is a wait for the device. A float32 holds every id below 2^24 (a float64 not every
+        # device has).
+        numbers, log_probs = torch.stack([ids.float(), chosen.float()]).tolist()
         for place, (number, log_prob) in enumerate(zip(numbers, log_probs, strict=True)):
             row = self._live[place]
             if self._done[row]:
