@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -184,3 +186,98 @@ def test_options_that_make_no_sense_are_refused() -> None:
         TrainOn("first-turn")  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="role"):
         TrainOn(roles=())
+
+
+USER_AND_ANSWER = LONG[:2]
+ASKED, SAID = QUESTION["content"], ANSWER["content"]
+PICTURE = {"type": "image_url", "image_url": {"url": "u"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+
+
+def columns(messages: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    return {key: [message[key] for message in messages] for key in ("role", "content")}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"conversations": [{"from": "Human", "value": ASKED}, {"from": "GPT", "value": SAID}]},
+        {"conversations": [{"from": "human", "text": ASKED}, {"from": "ai", "text": SAID}]},
+        {"conversations": [{"role": m["role"], "value": m["content"]} for m in USER_AND_ANSWER]},
+        {"conversations": [{"from": "user", "content": ASKED}, {"from": "bot", "value": SAID, "weight": None}]},
+        {"messages": columns(USER_AND_ANSWER)},
+        {"messages": [], "conversations": USER_AND_ANSWER},
+        {"messages": [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in USER_AND_ANSWER]},
+        {"messages": [{**m, "content": [m["content"][:4], m["content"][4:]]} for m in USER_AND_ANSWER]},
+        {"messages": USER_AND_ANSWER, "tools": "null"},
+        {"messages": USER_AND_ANSWER, "tools": "[]"},
+        {"messages": USER_AND_ANSWER, "chat_template_kwargs": "{}"},
+        {"prompt": ASKED, "completion": SAID},
+    ],
+)  # fmt: skip
+def test_rows_of_many_makes_say_the_same(row: Any) -> None:
+    (one,) = samples([{"messages": USER_AND_ANSWER}]).samples
+    made = samples([row])
+    assert not made.notes
+    assert made.samples == [one]
+
+
+def test_calls_may_be_json_text() -> None:
+    calling = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    written = {**calling, "tool_calls": json.dumps([CALL])}
+    template = SampleOptions(chat_template=hub_templates()["Qwen-Qwen2.5-7B-Instruct"])
+    made = samples([[QUESTION, calling], [QUESTION, written]], template).samples
+    assert made[0].input_ids == made[1].input_ids
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ([QUESTION, {"role": "assistant", "content": None}], "message 1: .* neither content nor"),
+        ([{"from": "human", "value": None}, ANSWER], "message 0: .* neither content nor"),
+        ([QUESTION, {"role": "gpt", "content": "x"}], r"\(its roles: user, gpt\)"),
+        ({"messages": {"role": ["user"], "content": []}}, "columns of equal length"),
+        ({"messages": {"role": "user", "content": "x"}}, "expected a list of messages, got dict"),
+        ([QUESTION, {**ANSWER, "token_ids": "x"}], "message 1: token_ids must be a list"),
+        ([QUESTION, {**ANSWER, "token_ids": [1.5]}], "message 1: token_ids must be a list"),
+        ([QUESTION, {**ANSWER, "token_ids": [-1]}], "message 1: token_ids hold -1"),
+        ([QUESTION, {**ANSWER, "token_ids": [1, 10**9]}], "message 1 was sampled as the id 1000000000"),
+        ([QUESTION, {**ANSWER, "tool_calls": "f()"}], "message 1: tool_calls must be"),
+        ({"messages": LONG, "chat_template_kwargs": {"messages": []}}, "sets messages, which is no"),
+        ({"messages": LONG, "chat_template_kwargs": '{"add_generation_prompt": true}'}, "sets add_generation"),
+        ({"messages": LONG, "chat_template_kwargs": "x"}, "chat_template_kwargs is a string that is not JSON"),
+        ([{"role": "user", "content": [PICTURE]}, ANSWER], "message 0 holds 'image_url', .* takes text alone"),
+    ],
+)  # fmt: skip
+def test_a_row_that_can_not_be_meant_is_refused_with_its_reason(row: Any, reason: str) -> None:
+    made = samples([LONG, row, LONG])
+    assert [s.row for s in made.samples] == [0, 2]
+    (note,) = made.notes
+    assert (note.row, note.what) == (1, "refused")
+    assert re.search(reason, note.reason), note.reason
+    assert "antiphon." not in note.reason
+
+
+def test_settings_that_are_no_template_variables_are_refused() -> None:
+    with pytest.raises(InvalidParameter, match="add_generation_prompt is no template variable"):
+        SampleOptions(variables={"add_generation_prompt": True})
+
+
+def test_contents_in_parts_are_text_to_every_template() -> None:
+    """A template that takes strings alone would print the list as Python does, or refuse it."""
+    compared = 0
+    for name, source in list(hub_templates().items())[::12]:
+        options = SampleOptions(chat_template=source)
+        plain = samples([USER_AND_ANSWER], options)
+        parted = [
+            {**m, "content": [{"type": "text", "text": m["content"]}]} for m in USER_AND_ANSWER
+        ]
+        made = samples([parted], options)
+        if not plain.samples:
+            continue
+        assert trained(made.samples[0]).endswith(trained(plain.samples[0])[-20:]), name
+        text = tokenizer("qwen3").decode(made.samples[0].input_ids)
+        assert ASKED in text, name
+        assert "'text'" not in text, name
+        compared += 1
+    assert compared > 45

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import antiphon
 import pytest
 import torch
 from tensordict import TensorDict, lazy_stack
@@ -15,8 +16,9 @@ from tensordict import TensorDict, lazy_stack
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
 
 from antiphon.conversations.history import History, add_chat_template, remove_chat_template
-from antiphon.conversations.templating import call_form
+from antiphon.conversations.template_forms import call_form
 from antiphon.errors import (
+    InvalidMessage,
     InvalidParameter,
     PluginConflict,
     PluginError,
@@ -325,3 +327,17 @@ def test_what_cannot_work_is_rejected_with_the_reason(added: list[str]) -> None:
     add_chat_template("twice", CHATML)
     with pytest.raises(PluginConflict):
         add_chat_template("twice", BRACKETS)
+
+
+def test_a_history_renders_on_templates_that_take_strings_and_on_those_that_take_parts() -> None:
+    as_strings = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+    as_parts = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}"
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    parts = [{**m, "content": [{"type": "text", "text": m["content"]}]} for m in said]
+    for template in (as_strings, as_parts):
+        for chats in (said, parts):
+            text = antiphon.render(History.from_chats(chats), chat_template=template).text
+            assert text == "<user>a<assistant>b"
+    picture = [{"role": "user", "content": [{"type": "image", "image": "x.png"}]}]
+    with pytest.raises(InvalidMessage, match="message 0 holds 'image'"):
+        antiphon.render(History.from_chats(picture), chat_template=as_strings)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("data")
+@click.argument("data", nargs=-1, required=True)
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option(
     "--tokenizer",
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 )
 @inputs.template_options
 @click.option("--tools", help="A JSON file with tools, for conversations that bring none.")
-@click.option("--split", default="train", show_default=True, help="The split of a data set.")
-@click.option("--config", help="The configuration of a data set.")
+@click.option(
+    "--split", help="The split of a data set or of a folder; a data set's train by default."
+)
+@click.option("--config", help="The configuration of a data set on the hub.")
 @click.option(
     "--train",
     type=click.Choice(["every-turn", "last-turn"]),
@@ -67,14 +69,14 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Delete an earlier run and begin anew.")
 @click.option("--strict", is_flag=True, help="Stop at the first conversation that is refused.")
 def tokenize(
-    data: str,
+    data: tuple[str, ...],
     output: Path,
     tokenizer: str,
     family: str | None,
     template: str | None,
     tools: str | None,
     settings: tuple[str, ...],
-    split: str,
+    split: str | None,
     config: str | None,
     train: Any,
     roles: str,
@@ -89,13 +91,15 @@ def tokenize(
 ) -> int:
     """Tokenise the conversations in DATA and write Parquet files into the folder OUTPUT.
 
-    DATA is a file or a folder of files (JSON lines, JSON, Parquet, Arrow), a data set saved to disk, or the name of
-    one on the hub. Each of the assistant's turns is trained in the context that the model has when it writes it;
-    where the template rewrites earlier turns, a conversation becomes several samples. Rows count from 0. What became
-    of rows that were split, truncated or refused is in OUTPUT/_report.jsonl.
+    DATA is files, a pattern of files, or a folder of files (JSON lines, JSON, Parquet, Arrow), a data set saved to
+    disk, or the name of one on the hub. Each of the assistant's turns is trained in the context that the model has
+    when it writes it; where the template rewrites earlier turns, a conversation becomes several samples. Rows count
+    from 0. What became of rows that were split, truncated or refused is in OUTPUT/_report.jsonl.
     """
     from antiphon.data import SampleOptions, TrainOn, open_rows, tokenize_dataset
+    from antiphon.data.shards import check_output
 
+    check_output(output, resume=resume, overwrite=overwrite)
     options = SampleOptions(
         chat_template=None if template is None else inputs.read_template(template),
         family=family,
@@ -107,7 +111,7 @@ def tokenize(
         max_length=max_length,
         long=long,
     )
-    source = open_rows(data, split=split, config=config)
+    source = open_rows(*data, split=split, config=config)
     with _Bar(source.total) as bar:
         totals = tokenize_dataset(
             source,

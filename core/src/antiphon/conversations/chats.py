@@ -9,6 +9,7 @@ absent. A key that is unknown here is kept in ``extra`` and handed out again: te
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,16 +40,24 @@ _SHAREGPT_ROLES = {
     "user": "user",
     "gpt": "assistant",
     "chatgpt": "assistant",
+    "ai": "assistant",
+    "bot": "assistant",
+    "claude": "assistant",
     "bing": "assistant",
     "bard": "assistant",
     "model": "assistant",
     "assistant": "assistant",
     "function_call": "assistant",
+    "tool_call": "assistant",
+    "developer": "developer",
     "system": "system",
     "tool": "tool",
     "observation": "tool",
     "function_response": "tool",
+    "tool_response": "tool",
 }
+# Where messages of such data sets have their text, if not in their content.
+_TEXT_KEYS = ("value", "text")
 _ROW_KEYS = ("messages", "conversations", "conversation", "chat", "dialog")
 _KNOWN = frozenset((*FIELDS, *_REASONING, "function_call"))
 _PLAIN_FIELDS = 3  # role, content and is_complete
@@ -88,6 +97,11 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
         )
     stored: dict[str, Any] = {"role": role}
     content = message.get("content")
+    if content is None and not message.get("tool_calls"):
+        key = next((key for key in _TEXT_KEYS if isinstance(message.get(key), str)), None)
+        if key is not None:
+            content = message[key]
+            message = {name: value for name, value in message.items() if name != key}
     if content is not None:
         stored["content"] = _content(content)
     complete = message.get("is_complete")
@@ -112,10 +126,13 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
         value = message.get(name)
         if value is not None:
             stored[name] = _string(name, value)
-    for name in ("token_ids", "log_probs"):
-        value = message.get(name)
-        if value is not None:
-            stored[name] = value.tolist() if hasattr(value, "tolist") else list(value)
+    if message.get("token_ids") is not None:
+        stored["token_ids"] = _token_ids(message["token_ids"])
+    log_probs = message.get("log_probs")
+    if log_probs is not None:
+        stored["log_probs"] = (
+            log_probs.tolist() if hasattr(log_probs, "tolist") else list(log_probs)
+        )
     if "token_ids" in stored:
         # From here on an edit is noticed, wherever it happens.
         mark = message.get("sampled_as")
@@ -141,6 +158,16 @@ def _string(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidMessage(f"{name} must be a string, got {type(value).__name__} {_short(value)}")
     return value
+
+
+def _token_ids(value: Any) -> list[int]:
+    try:
+        ids = list(map(operator.index, value.tolist() if hasattr(value, "tolist") else value))
+    except TypeError as error:
+        raise InvalidMessage(f"token_ids must be a list of ids, got {_short(value)}") from error
+    if ids and min(ids) < 0:
+        raise InvalidMessage(f"token_ids hold {min(ids)}, which is no id")
+    return ids
 
 
 def _content(content: Any) -> Any:
@@ -173,6 +200,13 @@ def _part(part: Any) -> dict[str, Any]:
 
 
 def _tool_calls(calls: Any) -> list[dict[str, Any]]:
+    if isinstance(calls, str):  # columns of one type hold calls as JSON
+        try:
+            calls = json.loads(calls)
+        except (ValueError, RecursionError) as error:
+            raise InvalidMessage(
+                f"tool_calls must be a list of calls, or JSON of one, got {_short(calls)}"
+            ) from error
     if isinstance(calls, Mapping):
         calls = [calls]
     if isinstance(calls, str) or not isinstance(calls, Sequence):
@@ -270,15 +304,17 @@ def row_messages(row: Mapping[str, Any]) -> list[Any]:
     Raises:
         InvalidMessage: the row has no key that holds messages, or a text that is not JSON.
     """
-    for key in _ROW_KEYS:
-        messages = row.get(key)
+    present = [key for key in _ROW_KEYS if row.get(key) is not None]
+    if present:
+        # Where files with other names for them were joined, all columns but one are empty.
+        key = next((key for key in present if not _is_empty(row[key])), present[0])
+        messages = row[key]
         if isinstance(messages, str) and messages.lstrip().startswith("["):
             try:
                 messages = json.loads(messages)
             except (ValueError, RecursionError) as error:
                 raise InvalidMessage(f"the {key} are a string that is not JSON ({error})") from None
-        if messages is not None:
-            return _listed(messages)
+        return _listed(messages)
     prompt, completion = row.get("prompt"), row.get("completion")
     if prompt is not None:
         if isinstance(prompt, str):
@@ -291,14 +327,30 @@ def row_messages(row: Mapping[str, Any]) -> list[Any]:
     )
 
 
+def _is_empty(messages: Any) -> bool:
+    return hasattr(messages, "__len__") and not len(messages)
+
+
 def _listed(items: Any) -> list[Any]:
     if isinstance(items, list):
         return items
-    if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):
+    if isinstance(items, Mapping) and all(isinstance(column, list) for column in items.values()):
+        return _from_columns(items)
+    if isinstance(items, (Mapping, str, bytes)) or not isinstance(items, Iterable):
         raise InvalidMessage(
             f"expected a list of messages, got {type(items).__name__} {_short(items)}"
         )
     return list(items)
+
+
+def _from_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
+    """Messages whose fields are lists, as a `Sequence` of dicts is stored."""
+    sizes = {len(column) for column in columns.values()}
+    if len(sizes) > 1:
+        raise InvalidMessage(f"expected columns of equal length, got {_short(dict(columns))}")
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
 
 
 def map_chats(chats: Any, conversation: Callable[[list[dict[str, Any]]], Any]) -> tuple[Any, int]:

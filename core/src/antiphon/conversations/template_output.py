@@ -10,7 +10,8 @@ from tensordict import LazyStackedTensorDict, TensorDict
 
 from antiphon.conversations.encoding import Encoded, as_tensor, chat_texts, encode_chats, pad_id
 from antiphon.conversations.nested import flattened, nested_like
-from antiphon.conversations.templating import Template, renderable
+from antiphon.conversations.template_forms import renderable
+from antiphon.conversations.templating import Template
 from antiphon.errors import InvalidParameter
 
 if TYPE_CHECKING:

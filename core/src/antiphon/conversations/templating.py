@@ -8,15 +8,14 @@ and an answer that was cut off is rendered cut off.
 from __future__ import annotations
 
 import functools
-import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from antiphon.engine.sampled import SAMPLED_KEYS
-from antiphon.errors import AntiphonError, FamilyNotFound, PluginError, RenderError
+from antiphon.conversations.template_forms import renderable
+from antiphon.errors import FamilyNotFound, PluginError, RenderError
 from antiphon.families import ModelFamily
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering
 
 Message = dict[str, Any]
-
-_OWN = frozenset(("is_complete", *SAMPLED_KEYS))
-
 
 @dataclass(frozen=True)
 class Template:
@@ -162,50 +158,6 @@ def render_each(
     return renderings
 
 
-class CallForm(NamedTuple):
-    """How a template takes an assistant message that calls tools.
-
-    Attributes:
-        arguments: "mapping" or "string" (of JSON).
-        content: what stands for content where there is none: "" or None.
-    """
-
-    arguments: str
-    content: str | None
-
-
-def renderable(messages: Sequence[Message], template: str | None) -> list[Message]:
-    """The messages as a template is to see them; what is unchanged is shared.
-
-    Calls stay as they are stored where the template is not known.
-    """
-    result = []
-    for message in messages:
-        if not _OWN.isdisjoint(message):
-            message = {key: value for key, value in message.items() if key not in _OWN}
-        calls = message.get("tool_calls")
-        if calls and template is not None:
-            form = call_form(template)
-            if form.arguments == "string":
-                calls = [_with_string(call) for call in calls]
-            message = {**message, "tool_calls": calls}
-            if not message.get("content"):
-                message["content"] = form.content
-        result.append(message)
-    return result
-
-
-def _with_string(call: Message) -> Message:
-    function = call.get("function") or {}
-    arguments = function.get("arguments")
-    if arguments is None or isinstance(arguments, str):
-        return call
-    return {
-        **call,
-        "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)},
-    }
-
-
 def is_cut_off(messages: Sequence[Message]) -> bool:
     """Whether the conversation ends inside an answer: rendering it must not add an end token."""
     if not messages:
@@ -216,41 +168,6 @@ def is_cut_off(messages: Sequence[Message]) -> bool:
         and last.get("is_complete") is False
         and bool(last.get("content"))
     )
-
-
-@functools.lru_cache(maxsize=256)
-def call_form(template: str) -> CallForm:
-    """Find out how a template takes calls, by rendering one each way.
-
-    A template that takes mappings prints them as JSON or piece by piece; one that joins strings refuses a mapping,
-    or prints it as Python does. Some print calls only where the content is a string, some only where it is None.
-    """
-    from antiphon.engine.rendering import render
-    from antiphon.plugins.events import unobserved
-
-    def shown(content: str | None, arguments: Any) -> str:
-        call = {
-            "type": "function",
-            "id": "call00001",
-            "function": {"name": "probe", "arguments": arguments},
-        }
-        conversation = [
-            {"role": "user", "content": "x"},
-            {"role": "assistant", "content": content, "tool_calls": [call]},
-        ]
-        try:
-            with unobserved():  # it is nobody's conversation
-                return render(conversation, chat_template=template, bos_token="", eos_token="").text
-        except AntiphonError:
-            return ""
-
-    for content in ("", None):
-        mapping = shown(content, {"Key": "Value"})
-        if "Value" in mapping and "'Key': 'Value'" not in mapping:
-            return CallForm("mapping", content)
-        if "Value" in shown(content, '{"Key": "Value"}'):
-            return CallForm("string", content)
-    return CallForm("mapping", "")
 
 
 @functools.lru_cache(maxsize=64)

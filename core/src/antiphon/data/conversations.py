@@ -8,7 +8,7 @@ None, so keys whose value is None are as good as absent: in messages, calls and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,18 @@ from antiphon.conversations.chats import is_message, openai_messages, row_messag
 from antiphon.errors import InvalidMessage
 
 _TOOL_KEYS = ("tools", "functions")
+_SAYS_NOTHING = frozenset(("role", "is_complete", "name", "tool_call_id"))
+# What a rendering is asked for: no variables of a template, so a row or a setting must not put others in their place.
+_RESERVED = frozenset(
+    (
+        "messages",
+        "tools",
+        "documents",
+        "add_generation_prompt",
+        "continue_final_message",
+        "chat_template",
+    )
+)
 
 
 @dataclass
@@ -60,6 +72,11 @@ def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
             stored.append(stored_message(message))
         except InvalidMessage as error:
             raise InvalidMessage(f"message {index}: {error}") from None
+    for index, fields in enumerate(stored):
+        if not any(value is not None for key, value in fields.items() if key not in _SAYS_NOTHING):
+            raise InvalidMessage(
+                f"message {index}: the {fields['role']} message has neither content nor tool calls"
+            )
     messages = openai_messages(stored)
     if padded:
         for message in messages:
@@ -99,9 +116,11 @@ def row_tools(row: Mapping[str, Any]) -> list[Any] | None:
     if isinstance(tools, str):
         # Columns of one type hold tools of many forms as JSON.
         try:
-            tools = json.loads(tools) if tools.strip() else []
-        except ValueError as error:
+            tools = json.loads(tools) if tools.strip() else None
+        except (ValueError, RecursionError) as error:
             raise InvalidMessage(f"the tools are a string that is not JSON ({error})") from error
+    if tools is None:
+        return None
     if not isinstance(tools, (list, tuple)):
         raise InvalidMessage(f"the tools are a {type(tools).__name__}, not a list of schemas")
     parsed = [_tool(number, tool) for number, tool in enumerate(tools)]
@@ -112,7 +131,7 @@ def _tool(number: int, tool: Any) -> Any:
     if isinstance(tool, str):
         try:
             tool = json.loads(tool)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidMessage(f"tool {number} is a string that is not JSON ({error})") from error
     if not isinstance(tool, Mapping):
         raise InvalidMessage(f"tool {number} is a {type(tool).__name__}, not a schema")
@@ -120,14 +139,30 @@ def _tool(number: int, tool: Any) -> Any:
 
 
 def row_variables(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the template variables that a row brings.
+    """Return the template variables that a row brings, which columns of one type hold as JSON.
 
     Raises:
-        InvalidMessage: ``chat_template_kwargs`` is no mapping.
+        InvalidMessage: ``chat_template_kwargs`` is no mapping, or sets what is no variable.
     """
     variables = row.get("chat_template_kwargs")
+    if isinstance(variables, str):
+        try:
+            variables = json.loads(variables) if variables.strip() else None
+        except (ValueError, RecursionError) as error:
+            raise InvalidMessage(
+                f"chat_template_kwargs is a string that is not JSON ({error})"
+            ) from error
     if variables is None:
         return {}
     if not isinstance(variables, Mapping):
         raise InvalidMessage("chat_template_kwargs is not a mapping")
-    return {str(key): value for key, value in variables.items() if value is not None}
+    found = {str(key): value for key, value in variables.items() if value is not None}
+    reserved = reserved_variables(found)
+    if reserved:
+        raise InvalidMessage(f"chat_template_kwargs sets {reserved}, which is no template variable")
+    return found
+
+
+def reserved_variables(names: Iterable[str]) -> str:
+    """Return which of the names are no template variables, with commas between; "" where all are."""
+    return ", ".join(sorted(_RESERVED.intersection(names)))

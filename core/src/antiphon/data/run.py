@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from antiphon.conversations.templating import Template
 from antiphon.data.shards import (
     FORMAT,
     MANIFEST,
     REPORT,
+    check_output,
     open_output,
     read_about,
     shard_path,
@@ -31,6 +33,7 @@ from antiphon.data.shards import (
 )
 from antiphon.data.sources import Block, RowSource, bytes_of, rows_of
 from antiphon.data.training import SampleOptions, make_samples
+from antiphon.engine.environment import compile_template
 from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, OutputError
 from antiphon.fingerprints import digest, template_fingerprint, tokenizer_fingerprint
@@ -138,6 +141,7 @@ def tokenize_dataset(
         progress: Called with the weight of each finished block, and the totals so far.
 
     Raises:
+        TemplateInvalid: The template is not valid Jinja.
         OutputError: The output can't be written, or is of another run; the error names the rows.
         InvalidData: The source can't be read or is empty, or with ``strict`` a row is refused.
         InvalidParameter: ``workers`` or ``shard_rows`` is less than 1.
@@ -148,6 +152,10 @@ def tokenize_dataset(
     from antiphon.plugins import get_host
 
     folder = Path(output)
+    # Before anything is loaded: what can't work is told at once.
+    check_output(folder, resume=resume, overwrite=overwrite)
+    if options.chat_template is not None and "{" in options.chat_template:
+        compile_template(options.chat_template)
     job = TokenizeJob(folder, tokenizer, options, strict, plugins=get_host().inventory())
     totals = Totals()
     pool = _Here() if workers == 1 else _Pool(workers, job)
@@ -203,7 +211,12 @@ def _manifest(
 
 
 def _described(tokenizer: Any, options: SampleOptions) -> dict[str, str]:
-    """Return the fingerprints that need the tokenizer at hand."""
+    """Return the fingerprints that need the tokenizer at hand.
+
+    Raises:
+        TemplateInvalid: Its template is not valid Jinja, so that no row could be rendered.
+    """
+    compile_template(Template(tokenizer, options.chat_template, options.family).source)
     return {
         "name": str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__),
         "template": template_fingerprint(

@@ -85,7 +85,7 @@ def write_json(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON value a line, in one step.
 
     Raises:
-        OSError: The file can't be written.
+        OutputError: The file can't be written.
     """
     temporary = _temporary(path)
     try:
@@ -95,8 +95,39 @@ def write_json(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path} can't be written ({error.strerror or error}); finished shards are valid, make room and go on "
+            "with --resume."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_output(output: Path, *, resume: bool, overwrite: bool) -> None:
+    """Make sure that a run can begin in the folder, which is made where it is not there; nothing is deleted.
+
+    Args:
+        output: The folder.
+        resume: Go on where a run stopped; without one, a new run begins.
+        overwrite: Begin anew where a run has been.
+
+    Raises:
+        OutputError: The folder can't be written, holds a run and neither is asked for, or holds Parquet files of
+            somebody else's, which would be read together with the shards.
+    """
+    present = _files_in(output)
+    if _read_manifest(output / MANIFEST) is None:
+        foreign = sorted(path.name for path in present if path.suffix == ".parquet")
+        if foreign:
+            raise OutputError(
+                f"{output} holds {foreign[0]}, which is not of a tokenize run; choose an empty folder."
+            )
+    elif not (overwrite or resume):
+        raise OutputError(
+            f"{output} holds a tokenize run already; go on with --resume, begin anew with --overwrite, or choose "
+            "another folder."
+        )
 
 
 def open_output(
@@ -107,40 +138,41 @@ def open_output(
     Args:
         output: The folder.
         manifest: What the run is, with ``fingerprints``.
-        resume: Go on where a run of equal fingerprints stopped; without one, a new run begins.
+        resume: Go on where a run of equal fingerprints stopped.
         overwrite: Delete what an earlier run has left.
 
     Raises:
-        OutputError: The folder holds a run and neither is asked for, holds a run of other fingerprints, or holds
-            Parquet files of somebody else's, which would be read together with the shards.
+        OutputError: As `check_output` says, or the folder holds a run of other fingerprints.
+    """
+    check_output(output, resume=resume, overwrite=overwrite)
+    old = _read_manifest(output / MANIFEST)
+    if old is not None and not overwrite:
+        _check_same(output, old, manifest)
+    for path in _files_in(output):
+        of_run = bool(_SHARD.fullmatch(path.name)) or path.name in (MANIFEST, REPORT)
+        if _TEMPORARY.fullmatch(path.name) or (overwrite and old is not None and of_run):
+            path.unlink(missing_ok=True)
+    write_json(output / MANIFEST, [manifest])
+
+
+def _files_in(output: Path) -> list[Path]:
+    """Return the files of a folder that can be written, which is made where it is not there.
+
+    Raises:
+        OutputError: It can't be.
     """
     try:
         output.mkdir(parents=True, exist_ok=True)
-        present = [path for path in output.iterdir() if path.is_file()]
+        probe = _temporary(output / MANIFEST)
+        probe.touch()
+        probe.unlink()
+        return [path for path in output.iterdir() if path.is_file()]
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"{output} is a file; the output of tokenize is a folder.") from error
-    for path in present:
-        if _TEMPORARY.fullmatch(path.name):
-            path.unlink(missing_ok=True)
-    old = _read_manifest(output / MANIFEST)
-    if old is None:
-        foreign = sorted(path.name for path in present if path.suffix == ".parquet")
-        if foreign:
-            raise OutputError(
-                f"{output} holds {foreign[0]}, which is not of a tokenize run; choose an empty folder."
-            )
-    elif overwrite:
-        for path in present:
-            if _SHARD.fullmatch(path.name) or path.name in (MANIFEST, REPORT):
-                path.unlink(missing_ok=True)
-    elif not resume:
+    except OSError as error:
         raise OutputError(
-            f"{output} holds a tokenize run already; go on with --resume, begin anew with --overwrite, or choose "
-            "another folder."
-        )
-    else:
-        _check_same(output, old, manifest)
-    write_json(output / MANIFEST, [manifest])
+            f"{output} can't be written ({error.strerror or error}); choose another folder."
+        ) from error
 
 
 def _check_same(output: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

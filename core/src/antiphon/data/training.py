@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from antiphon.conversations.templating import Template
-from antiphon.data.conversations import Conversation, conversation_of
+from antiphon.data.conversations import Conversation, conversation_of, reserved_variables
 from antiphon.engine.sampled import split_sampled
 from antiphon.engine.samples import SamplePlan, plan_samples
 from antiphon.engine.tokenization import TokenizedRendering, pieces_to_encode
@@ -97,6 +97,11 @@ class SampleOptions:
         if self.long not in ("cut-right", "cut-left", "refuse"):
             raise InvalidParameter(
                 f"long is 'cut-right', 'cut-left' or 'refuse', not {self.long!r}."
+            )
+        reserved = reserved_variables(self.variables)
+        if reserved:
+            raise InvalidParameter(
+                f"{reserved} is no template variable: samples are made of whole conversations."
             )
 
 
@@ -222,7 +227,8 @@ def _finish(item: _Work, options: SampleOptions) -> tuple[list[Sample], list[Not
     messages = item.conversation.messages
     chosen = options.train_on.chosen(messages)
     if not chosen:
-        raise _Refused("no message of it is to be trained")
+        roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
+        raise _Refused(f"no message of it is to be trained (its roles: {roles})")
     shown: set[int] = set()
     whole = []
     for plan in item.plans:
@@ -265,6 +271,12 @@ def _encode(
     only = None if plan.messages <= chosen else plan.messages & chosen
     any_sampled = any(message.get("token_ids") is not None for message in messages)
     sampled = split_sampled(messages, 0)[1] if any_sampled else None
+    for message, own in (sampled or {}).items():
+        unknown = view(plan.rendering.tokenizer).unknown(own.ids)
+        if unknown is not None:
+            raise _Refused(
+                f"message {message} was sampled as the id {unknown}, which the tokenizer does not have"
+            )
     encoded = plan.encode(only, sampled)
     for found in encoded.breaks:
         if found.edited:

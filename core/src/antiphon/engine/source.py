@@ -20,6 +20,9 @@ from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded
 _TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?Traced(Bytes|Dict|List|\b)")
 
 
+_TRACED = re.compile(r"(?:antiphon\.engine\.\w+\.)?\b(?:Safe)?Traced(Dict|List)?\b")
+
+
 @dataclass(frozen=True)
 class Source:
     """What a rendering is made from: enough to render a prefix of the conversation the same way.
@@ -110,7 +113,7 @@ def untraced(messages: Any, template: str) -> Any:
     """Return message dicts in the form that the template takes, where a History was given."""
     if not hasattr(messages, "to_chats"):
         return messages
-    from antiphon.conversations.templating import renderable
+    from antiphon.conversations.template_forms import renderable
 
     return renderable(messages.to_chats(), template)
 

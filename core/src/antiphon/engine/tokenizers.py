@@ -11,7 +11,7 @@ import hashlib
 import itertools
 import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
 from typing import Any, Protocol
 
@@ -282,6 +282,11 @@ class TokenizerView:
                 return True  # the texts merge there: a cut behind this mark can't be judged
             second = second[len(lead) :]
         return self.decode([*first, *second]) == self.decode(self.encode([left + right])[0])
+
+    def unknown(self, ids: Iterable[int]) -> int | None:
+        """Return an id that is not in the vocabulary; None where all are, or where that can't be told."""
+        entry = getattr(self.backend, "id_to_token", lambda token: "")
+        return next((token for token in set(ids) if entry(token) is None), None)
 
     def describe(self) -> str:
         """Name the tokenizer for messages to people."""

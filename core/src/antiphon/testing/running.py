@@ -119,7 +119,7 @@ def check_model(
             " its template (--template FILE), or check a family on it (antiphon check FAMILY --tokenizer"
             " FOLDER)."
         )
-    from antiphon.conversations.templating import call_form
+    from antiphon.conversations.template_forms import call_form
 
     end = getattr(tokenizer, "eos_token", None)
     family = ModelFamily(
