@@ -61,6 +61,15 @@ def site(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("module", ["interrupts_at_import", "hook_interrupts"])
+def test_an_interrupt_gets_through_and_names_the_plugin_it_came_in(site: Path, module: str) -> None:
+    distribution = install(site, module)
+    done = run(["-c", HEALTHY_RUN], site)
+    assert done.returncode not in (0, 1)  # as Ctrl-C ends a program
+    assert f"{distribution} 1.0 was interrupted while it was loaded" in done.stderr
+    assert "ANTIPHON_DISABLE_PLUGINS" in done.stderr
+
+
 @pytest.mark.parametrize(("module", "status", "words"), BROKEN, ids=[case[0] for case in BROKEN])
 def test_broken_plugin_is_recorded_and_harms_nobody(
     site: Path, module: str, status: str, words: list[str], healthy_output: str

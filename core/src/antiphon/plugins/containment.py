@@ -87,7 +87,7 @@ class Containment:
 
 
 class Reminder:
-    """Says on standard error which plugin it is that has not loaded for long."""
+    """Says on standard error which plugin has not loaded for long, or was interrupted."""
 
     def __init__(self) -> None:
         self.who = ""
@@ -98,9 +98,15 @@ class Reminder:
         self._timer.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._timer.cancel()
         self._timer.join()
+        # Nothing tells a Ctrl-C from an interrupt that the plugin raises itself, so it goes on.
+        if kind is KeyboardInterrupt:
+            note(
+                f"{self.who} was interrupted while it was loaded; where nobody pressed Ctrl-C, leave it out with"
+                " ANTIPHON_DISABLE_PLUGINS."
+            )
 
     def _say(self) -> None:
         note(
