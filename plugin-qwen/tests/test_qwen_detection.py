@@ -22,7 +22,7 @@ NAMES = {family.name for family in FAMILIES}
     ("model", "dialect"),
     [
         ("Qwen/Qwen1.5-7B-Chat", "qwen2"),
-        ("somebody/Qwen1.5-7B-Chat-GPTQ", "qwen1.5"),
+        ("somebody/Qwen1.5-7B-Chat-GPTQ", "qwen2"),
         ("Qwen/Qwen2-7B-Instruct", "qwen2"),
         ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5"),
         ("Qwen/Qwen2.5-7B", "qwen2.5-base"),

@@ -44,6 +44,7 @@ CHATML_BOS = ModelFamily(
         "49aa7cb516942cc5a17d45ed2939828e3b5e4188dc487a3c4b64a570e5b5111f",
     ),
     model_ids=_MODELS.get("chatml-bos", ()),
+    name_patterns=(r"\bhermes-2-(?:pro|theta)\b",),
     end_tokens=("<|im_end|>",),
     variant_of="chatml",
     notes=_NOTES,

@@ -14,8 +14,8 @@ _SIZE = r"\d+(?:[._]\d+)?[bm]|a\d+(?:[._]\d+)?b|\d+e"
 _PACKAGING = (
     r"hf|gguf|ggml|awq|gptq|exl[23]|mlx|mlc|onnx|openvino|bnb|hqq|autoround|torchao|imatrix|dwq"
     r"|unsloth|dynamic|static|sharded|original|quantized|safetensors|tokenizer|qat|kv"
-    r"|nf4|nvfp4(?:a16)?|mxfp4|bf16|fp16|fp8|int[48](?:wo)?|i1|i?q\d\w*|w\d+a\d+|g\d+|\d+g"
-    r"|\d(?:[._]\d+)?(?:-?bits?|bpw)"
+    r"|nf4|fp4|nvfp4(?:a16)?|mxfp[48]|bf16|fp16|fp8|int[48](?:wo)?|i1|i?q\d\w*|w\d+a\d+|g\d+|\d+g"
+    r"|ud|\d(?:[._]\d+)?(?:-?bits?|bpw)"
 )
 
 

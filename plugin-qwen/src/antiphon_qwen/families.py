@@ -107,7 +107,6 @@ FAMILIES = (
     _Early(
         "qwen1.5",
         digests=("7a2fad4301dcce93b13747dfd6ee5fa696dc12de86b85b86344bea8f649022b3",),
-        name_patterns=_named(r"(?:code)?qwen-?1[._]5"),
         known_failures=_OPEN,
         notes=(
             "The last message has no end token unless a generation prompt is asked for.",
@@ -128,7 +127,8 @@ FAMILIES = (
             *_ids("Qwen2-*-Instruct", "0.5B 1.5B 7B 57B-A14B 72B"),
             *_ids("Qwen2-*", "57B-A14B 72B Audio-7B Audio-7B-Instruct"),
         ),
-        name_patterns=_named(r"qwen-?2(?![._]?\d)", without="vl"),
+        # Qwen1.5's models have had this text since their first weeks.
+        name_patterns=_named(r"(?:code)?qwen-?(?:1[._]5|2(?![._]?\d))", without="vl"),
         notes=(_TEXT_ONLY, _NO_CALLS),
     ),
     _Early(
