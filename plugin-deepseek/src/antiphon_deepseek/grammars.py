@@ -104,6 +104,7 @@ _FENCED = CallForm(
     closer="\n```<｜tool▁call▁end｜>",
     separator="\n",
     block_closer="<｜tool▁calls▁end｜>",
+    printed="exactly",
 )
 # The calls of a second round follow the question without a header.
 _LATER_CALLS = RoleForm("assistant", "\n", _EOS, after=("user",), begins="<｜tool▁call▁begin｜>")
@@ -136,7 +137,7 @@ V3 = Grammar(
     roles=(_SYSTEM, *_HEADED, _LATER_CALLS, *_results("\n", unclosed=True)),
     end_tokens=(_EOS,),
     # After the second call and each further one the list and the turn are closed.
-    calls=(replace(_FENCED, separator=f"{_EOS}\n"),),
+    calls=(replace(_FENCED, separator=f"{_EOS}\n", alone=True),),
     arguments="string",
     empty_content=None,
     notes=(_MOVED, _UNMARKED),
@@ -204,6 +205,7 @@ V3_1 = Grammar(
             name_closer="<｜tool▁sep｜>",
             closer="<｜tool▁call▁end｜>",
             block_closer="<｜tool▁calls▁end｜>",
+            printed="exactly",
         ),
     ),
     arguments="string",
@@ -227,6 +229,7 @@ def _dsml(block: str, space: str = "") -> CallForm:
         name_closer='">\n',
         closer=f"</{tag}invoke>\n",
         block_closer=f"</{tag}{block}>",
+        printed="exactly",
         param=ParamForm(
             f'<{tag}parameter name="',
             '" string="',
@@ -282,7 +285,7 @@ V4 = Grammar(
     end_tokens=(_EOS,),
     reasoning=_SEPARATE,
     # The second is what V4.1 writes; it has no dialect of its own yet.
-    calls=(_dsml("tool_calls"), _dsml("calls", " ")),
+    calls=(_dsml("tool_calls"), replace(_dsml("calls", " "), printed="never")),
     tools=(
         ToolsForm(
             "## Tools\n\nYou have access to a set of tools to help answer the user's question. ",

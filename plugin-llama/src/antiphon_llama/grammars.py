@@ -91,7 +91,7 @@ LLAMA31 = Grammar(
             preambles=tuple(
                 (*lines, *tools)
                 for lines in (
-                    ("Environment: ipython\nTools: ", Slot(""), f"\n\n{_DATES}", *_DATE),
+                    ("Environment: ipython\nTools: ", Slot("tools"), f"\n\n{_DATES}", *_DATE),
                     (f"Environment: ipython\n{_DATES}", *_DATE),
                     (_DATES, *_DATE),
                 )
@@ -118,15 +118,29 @@ LLAMA31 = Grammar(
     end_tokens=_LLAMA3_ENDS,
     pending_tokens=("<|eom_id|>",),
     calls=(
-        CallForm("json", opener="<|python_tag|>", separator=";", argument_keys=_PARAMETERS),
-        CallForm("pythonic", opener="<|python_tag|>", call_suffix=".call"),
+        CallForm(
+            "json",
+            opener="<|python_tag|>",
+            separator=";",
+            argument_keys=_PARAMETERS,
+            printed="never",
+        ),
+        CallForm(
+            "pythonic",
+            opener="<|python_tag|>",
+            call_suffix=".call",
+            printed="exactly",
+            announced=True,
+            alone=True,
+        ),
         CallForm(
             "named",
             opener="<|python_tag|>",
             fixed_name="code_interpreter",
             fixed_argument="code",
+            printed="never",
         ),
-        CallForm("json", bare=True, separator=";", argument_keys=_PARAMETERS),
+        CallForm("json", bare=True, separator=";", argument_keys=_PARAMETERS, printed="exactly"),
     ),
     arguments="mapping",
     notes=(
@@ -175,8 +189,8 @@ LLAMA4 = Grammar(
     pending_tokens=("<|eom|>",),
     content=ContentForm("<|python_start|>", "<|python_end|>"),
     calls=(
-        CallForm("pythonic", bare=True, listed=True),
-        CallForm("json", bare=True, argument_keys=_PARAMETERS),
+        CallForm("pythonic", bare=True, listed=True, printed="never"),
+        CallForm("json", bare=True, argument_keys=_PARAMETERS, printed="exactly"),
     ),
     arguments="mapping",
 )

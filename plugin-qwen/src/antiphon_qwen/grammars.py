@@ -65,7 +65,12 @@ _XML_TOOLS = ToolsForm(
 )
 
 _JSON_CALLS = CallForm(
-    "json", opener="<tool_call>\n", closer="\n</tool_call>", separator="\n", lead="\n"
+    "json",
+    opener="<tool_call>\n",
+    closer="\n</tool_call>",
+    separator="\n",
+    lead="\n",
+    printed="exactly",
 )
 _XML_CALLS = CallForm(
     "params",
@@ -74,10 +79,13 @@ _XML_CALLS = CallForm(
     closer="</function>\n</tool_call>",
     separator="\n",
     lead="\n\n",
+    printed="exactly",
     param=ParamForm("<parameter=", ">\n", "\n</parameter>\n"),
 )
 
-_REASONING = ReasoningForm("<think>\n", "\n</think>\n\n", empty=("<think>\n\n</think>\n\n",))
+_REASONING = ReasoningForm(
+    "<think>\n", "\n</think>\n\n", empty=("<think>\n\n</think>\n\n",), earlier=False
+)
 
 
 def _with_default(text: str, *others: RoleForm) -> tuple[RoleForm, ...]:
@@ -124,9 +132,6 @@ QWQ = replace(
     reasoning=replace(_REASONING, opened="always", separate=False, empty=()),
     # Without a system message the empty lines before the tools stand there all the same.
     tools=(replace(_JSON_TOOLS, opener="\n\n" + _JSON_TOOLS.opener, separator=""),),
-    notes=(
-        "Of an earlier answer that only thought and called a line break is left, which is dropped.",
-    ),
 )
 
 QWEN3 = Grammar(

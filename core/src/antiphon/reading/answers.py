@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon.errors import GrammarUnavailable
+from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, alternation
 from antiphon.reading.foreign import calls_in
 from antiphon.reading.grammar import RoleForm
 from antiphon.reading.machine import Machine
 from antiphon.reading.messages import call_dict, conversation_message
+from antiphon.reading.printed import can_be_printed
 from antiphon.reading.scan import WHITE
 from antiphon.reading.turn_forms import TurnForm
 
@@ -32,9 +34,14 @@ class AnswerReader:
         self.grammar = grammar
         # Ends of turns are found by the turn's form, not by the machine.
         endless = replace(
-            grammar, end_tokens=(), calls=tuple(replace(form, ends=()) for form in grammar.calls)
+            grammar,
+            roles=(),
+            end_tokens=(),
+            calls=tuple(replace(form, ends=()) for form in grammar.calls),
         )
         self.compiled = Compiled(endless, convert, compiled.symbols)
+        wordless = replace(endless, calls=(), content=None)
+        self.without_calls = Compiled(wordless, convert, compiled.symbols)
         self.unread = tuple(convert(text) for text in grammar.unread)
         reasoning = grammar.reasoning
         empty = tuple(map(convert, reasoning.empty)) if reasoning else ()
@@ -51,18 +58,34 @@ class AnswerReader:
         )
 
     def read(
-        self, text: str, form: TurnForm, start: int
+        self,
+        text: str,
+        form: TurnForm,
+        start: int,
+        *,
+        has_tools: bool = False,
+        has_thought: bool = False,
     ) -> tuple[dict[str, Any] | None, int, bool]:
         """Read the answer whose body begins at ``start``.
+
+        Args:
+            text: The rendering.
+            form: The form of the turn.
+            start: Where the body begins.
+            has_tools: Whether the rendering announces tools.
+            has_thought: No reasoning block stands there: what looks like one is content.
 
         Returns:
             The message, or None where the body is a prompt for one; where the turn ends; whether
             the text ends there without a closer.
         """
         close = form.ending(text, start)
-        message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+        has_thought = has_thought or form.has_thought
+        message, is_open = self._ended(text, start, close, has_thought, has_tools)
         if is_open and close.start() < len(text):
-            longer = self._with_whole_call(text, form, start, close, message)
+            longer = self._with_whole_call(
+                text, form, start, close, message, has_thought, has_tools
+            )
             if longer is not None:
                 message, close = longer
                 is_open = False
@@ -85,6 +108,11 @@ class AnswerReader:
                 message["unparsed_calls"] = [call_dict(call) for call in foreign]
         return message, close.end(), unclosed
 
+    def thinks_at(self, text: str, start: int) -> bool:
+        """Whether a body begins with a reasoning block, and none that is empty."""
+        opener = self.compiled.think_open.core
+        return text.startswith(opener, start) and not text.startswith(self.empty, start)
+
     def _with_whole_call(
         self,
         text: str,
@@ -92,6 +120,8 @@ class AnswerReader:
         start: int,
         close: re.Match[str],
         message: dict[str, Any],
+        has_thought: bool,
+        has_tools: bool,
     ) -> tuple[dict[str, Any], re.Match[str]] | None:
         """Look for a later end of an answer that ends inside a call: the end's text may be a part
         of the arguments.
@@ -105,17 +135,26 @@ class AnswerReader:
             close = form.ending(text, max(close.end(), close.start() + 1))
             if close.start() >= len(text):
                 return None
-            message, is_open = self._ended(text[start : close.start()], form.has_thought, close)
+            message, is_open = self._ended(text, start, close, has_thought, has_tools)
             if not is_open:
                 is_whole = len(message.get("tool_calls", ())) > calls
                 return (message, close) if is_whole and "unparsed_calls" not in message else None
         return None
 
     def _ended(
-        self, body: str, has_thought: bool, close: re.Match[str]
+        self, text: str, start: int, close: re.Match[str], has_thought: bool, has_tools: bool
     ) -> tuple[dict[str, Any], bool]:
-        """Read an assistant's body that ends at ``close``."""
-        return self._message(body, has_thought or self._is_unthought(body, close))
+        """Read an assistant's body that ends at ``close``; True if it ends inside a call."""
+        body = text[start : close.start()]
+        has_thought = has_thought or self._is_unthought(body, close)
+        message, calls = self._message(body, has_thought)
+        if "tool_calls" in message and (close.group() or close.start() < len(text)):
+            content = message["content"] or ""
+            good = [call for call in calls if call.status == "ok"]
+            whole = self.compiled.plain(body)
+            if not can_be_printed(self.grammar, content, good, whole, has_tools):
+                message = self._wordless(body, has_thought, calls)
+        return message, any(call.status == "incomplete" for call in calls)
 
     def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
         """Whether a turn begins with an opener or a closer of reasoning that is its content.
@@ -133,12 +172,21 @@ class AnswerReader:
         ended = close.end() > close.start()
         return ended and head.startswith(opener.core) and closer.core not in body
 
-    def _message(self, body: str, has_thought: bool) -> tuple[dict[str, Any], bool]:
-        """Read an assistant's body; True if it ends inside a call.
+    def _wordless(self, body: str, has_thought: bool, calls: list[Call]) -> dict[str, Any]:
+        """Read a body of which the calls are content."""
+        message, _ = self._message(body, has_thought, self.without_calls)
+        message["unparsed_calls"] = [call_dict(call) for call in calls]
+        return message
+
+    def _message(
+        self, body: str, has_thought: bool, compiled: Compiled | None = None
+    ) -> tuple[dict[str, Any], list[Call]]:
+        """Read an assistant's body; returns the message and all calls in it.
 
         Args:
             body: The body.
             has_thought: The header held an empty reasoning block: no other one follows.
+            compiled: The grammar; `compiled` without it.
 
         Raises:
             GrammarUnavailable: It has calls that the grammar is known not to read.
@@ -154,15 +202,16 @@ class AnswerReader:
                 body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar
-        if not self.compiled.bare and (
-            self.interrupting is None or self.interrupting.search(body) is None
+        compiled = compiled or self.compiled
+        if not compiled.calls or (
+            not compiled.bare
+            and (self.interrupting is None or self.interrupting.search(body) is None)
         ):
             quick = self._quick(body, has_thought)
             if quick is not None:
-                return self._with_empty_reasoning(quick, body, has_thought), False
+                return self._with_empty_reasoning(quick, body, has_thought), []
         reasoning = grammar.reasoning
         kept = ""
-        compiled = self.compiled
         if reasoning is not None and not reasoning.separate and not has_thought:
             kept, body = self._kept_reasoning(body)
         machine = Machine(compiled, after_thought=has_thought, shows=False)
@@ -171,9 +220,8 @@ class AnswerReader:
             kept, rest = self._kept_reasoning(body)
             machine = Machine(compiled, after_thought=True, shows=False)
             machine.close(rest)
-        is_open = any(call.status == "incomplete" for call in machine.calls)
         message = conversation_message(machine, grammar, kept)
-        return self._with_empty_reasoning(message, body, has_thought), is_open
+        return self._with_empty_reasoning(message, body, has_thought), machine.calls
 
     def _is_printed(self, machine: Machine, body: str) -> bool:
         """Whether a block is as the template prints the field: with all the white space of the

@@ -22,6 +22,7 @@ _DISTINCT = 4
 """Characters that a part of an opener must have to stand for the whole."""
 
 _LINES = re.compile(r"[ \t\r]*\n\s*|(?<=>)(?=<)")
+_WORDED = re.compile(r"[^\w\s]\S*\w\S*[^\w\s]\Z")
 _SYMBOL = re.compile("[\ud800-\udfff]")
 TOKEN = re.compile(r"<\|[^<>|\s]+\|>|<[^<>\s]+>|[\ud800-\udfff]")
 
@@ -162,6 +163,7 @@ class Compiled:
         grammar: The grammar.
         symbols: Text of each control character; empty when text is read as text.
         stops: The end tokens.
+        certain: Finds those that are control characters: nothing after them belongs to the turn.
         triggers: For each opener of calls the forms that it may begin, in order.
         header: What begins and ends the header of a part of an answer, where reasoning and content
             have headers of one shape (gpt-oss: ``<|channel|>NAME<|message|>``).
@@ -176,7 +178,8 @@ class Compiled:
         self.symbols = dict(symbols)
         self.is_exact = bool(symbols)
         """Whether markers are control characters."""
-        ends = [*grammar.end_tokens, *(end for form in grammar.calls for end in form.ends)]
+        tokens = grammar.end_tokens or _worded_ends(grammar)
+        ends = [*tokens, *(end for form in grammar.calls for end in form.ends)]
         self.stops = tuple(dict.fromkeys(convert(end.strip(WHITE)) for end in ends))
         self.calls = tuple(
             _compile_call(form, convert, self.stops, self.plain) for form in grammar.calls
@@ -204,6 +207,8 @@ class Compiled:
         self.marker = re.compile(alternation(markers)) if any(markers) else None
         self.prefixes = _prefixes(markers)
         self.stop = re.compile(alternation(self.stops)) if self.stops else None
+        certain = [stop for stop in self.stops if stop in self.symbols]
+        self.certain = re.compile(alternation(certain)) if certain else None
         closers = [self.think_close.core, *self.stops, *self.continued, *self.triggers]
         self.think_end = re.compile(alternation(closers)) if any(closers) else None
         self.think_prefixes = _prefixes(closers)
@@ -236,6 +241,15 @@ class Compiled:
             if text[at:] in prefixes:
                 return at
         return size
+
+
+def _worded_ends(grammar: Grammar) -> list[str]:
+    """Return what ends answers where no token does: closers that begin with more than a word or a
+    sign.
+    """
+    closers = [form.closer for form in grammar.forms("assistant") if isinstance(form.closer, str)]
+    firsts = dict.fromkeys(closer.split()[0] for closer in closers if closer.strip())
+    return [first for first in firsts if _WORDED.match(first)]
 
 
 def _shared_header(think: Mark, content: Mark) -> tuple[str, str] | None:

@@ -57,6 +57,8 @@ class Splitter:
             thought = compiled.think_close.core
             form.has_thought = bool(thought) and thought in head(form.opener)
             form.has_twin = any(_is_rival(other, form) for other in self.forms)
+        reasoning = grammar.reasoning
+        self.forgets = reasoning is not None and reasoning.separate and not reasoning.earlier
         self.answer_openers = tuple(dict.fromkeys(self._answer_openers()))
 
     def _answer_openers(self) -> Iterator[str]:
@@ -101,14 +103,39 @@ class Splitter:
                 conversation.prompted = True
                 break
         role = ""
+        thoughts: list[tuple[int, TurnForm, int]] = []
         while pos < size:
             opened = self._open_at(text, pos, role)
             if opened is None:
                 self._leftover(conversation, text[pos:])
                 break
             form, match = opened
+            count = len(conversation.messages)
             pos, role = self._turn(conversation, text, form, match)
+            if self.forgets and len(conversation.messages) == count + 1:
+                if role == "user":
+                    self._forget(conversation, text, thoughts)
+                    thoughts = []
+                elif role == "assistant" and self.answers.thinks_at(text, match.end()):
+                    thoughts.append((count, form, match.end()))
         return conversation
+
+    def _forget(
+        self, conversation: Conversation, text: str, thoughts: list[tuple[int, TurnForm, int]]
+    ) -> None:
+        """Read answers again whose reasoning the template does not print: a question follows.
+
+        Args:
+            conversation: What was read so far.
+            text: The rendering.
+            thoughts: Of each such answer the message, the turn's form and where its body begins.
+        """
+        for number, form, start in thoughts:
+            message, _, _ = self.answers.read(
+                text, form, start, has_tools=conversation.has_tools, has_thought=True
+            )
+            if message is not None:
+                conversation.messages[number] = {**message, "reasoning_content": ""}
 
     def _open_at(self, text: str, pos: int, role: str) -> tuple[TurnForm, re.Match[str]] | None:
         """Return the form that opens at a position: the longest opener that fits.
@@ -155,7 +182,9 @@ class Splitter:
             if fields.pop("tools", None) is not None:
                 conversation.has_tools = True
             if role == "assistant":
-                message, end, last = self.answers.read(text, form, match.end())
+                message, end, last = self.answers.read(
+                    text, form, match.end(), has_tools=conversation.has_tools
+                )
                 if message is None:
                     conversation.prompted = True
                 else:
@@ -208,7 +237,10 @@ class Splitter:
             converted = self.compiled.convert_literals(preamble)
             found = re.compile(slot_expression(converted, groups)).match(body)
             if found is not None:
-                conversation.arguments |= self._fields(groups, found)
+                told = self._fields(groups, found)
+                if told.pop("tools", None) is not None:
+                    conversation.has_tools = True
+                conversation.arguments |= told
                 body = body[found.end() :]
                 break
         content: Any = plain(body)

@@ -47,6 +47,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 CallStyle = Literal["json", "named", "params", "pythonic"]
+Printed = Literal["somehow", "exactly", "never"]
 ValueForm = Literal["text", "json", "python", "braces", "halved"]
 ArgumentsForm = Literal["mapping", "string", "either"]
 Place = Literal["before", "after"]
@@ -65,6 +66,9 @@ class Slot(NamedTuple):
 
     field: str
 
+
+OTHER = "*"
+"""Stands for a role that a grammar knows no name of; see `Grammar.others`."""
 
 Literals = str | tuple[str | Slot, ...]
 """A literal, or literals with slots between them; a slot reaches to the first place where what
@@ -163,6 +167,9 @@ class ReasoningForm:
             content.
         looks_inside: The template looks for a block in the content where the field is missing. So
             a content that holds the closer comes back with an empty field.
+        earlier: The template prints the field of answers before the last question too. Where it
+            does not, a block that stands there is read as content, with an empty field: only so it
+            comes back.
     """
 
     opener: str
@@ -172,6 +179,7 @@ class ReasoningForm:
     empty: tuple[str, ...] = ()
     trimmed: bool = False
     looks_inside: bool = True
+    earlier: bool = True
 
 
 @dataclass(frozen=True)
@@ -277,6 +285,13 @@ class CallForm:
         ends: What ends a call besides `closer`, when the format leaves the closer to an end token
             (``"<|call|>"``, ``"<|eom_id|>"``); these are end tokens as well.
         string_twice: ``json``: the template encodes string arguments a second time.
+        printed: What is known of how the template prints such calls. In whole conversations what it
+            can't have printed is content, since only so it comes back; white space and the markers
+            around all calls aside, with which models are free. ``"exactly"``: as this form says,
+            with JSON as `json.dumps` writes it and content before all calls; ``"never"``: models
+            alone write so; ``"somehow"``: all that can be read is a call.
+        announced: The template prints such calls only where it announces tools.
+        alone: The template prints such calls only where there is no content.
         fixed_name: For calls that have no name in the text (code behind ``<|python_tag|>``): the
             name, with `fixed_argument` the argument that takes the raw text. Style ``named``.
         fixed_argument: See `fixed_name`.
@@ -306,6 +321,9 @@ class CallForm:
     bare: bool = False
     ends: tuple[str, ...] = ()
     string_twice: bool = False
+    printed: Printed = "somehow"
+    announced: bool = False
+    alone: bool = False
     fixed_name: str = ""
     fixed_argument: str = ""
 
@@ -367,6 +385,9 @@ class Grammar:
             ``"<|end|><|start|>assistant"``), after which reasoning, content or a call may follow.
         empty_content: The content that `parse` gives a message that only calls: ``""``, or None
             where the template prints calls only then (DeepSeek V2.5 and V3).
+        others: Forms of messages of any other role, `OTHER` by role, with a ``Slot("role")`` for its
+            name, and those of the usual roles behind them, after `OTHER`. For templates that print
+            any role in one form.
         unread: Markers of calls that this grammar can't read; a rendering with one of them in an
             answer is refused.
         notes: What this grammar can't read, one sentence each.
@@ -386,6 +407,7 @@ class Grammar:
     arguments: ArgumentsForm = "either"
     continued: tuple[str, ...] = ()
     empty_content: str | None = ""
+    others: tuple[RoleForm, ...] = ()
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

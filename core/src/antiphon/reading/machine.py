@@ -33,6 +33,7 @@ class Machine(CallStates):
         reasoning: Parts of the reasoning.
         content: Parts of the content.
         calls: The calls.
+        lead: White space before the first call that is the format's.
         pieces: What each part of the text was.
         ended_by: The end token that ended the turn; None while there is none.
         in_reasoning: Whether the text so far ends inside an unclosed reasoning block.
@@ -52,6 +53,7 @@ class Machine(CallStates):
     ) -> None:
         super().__init__(compiled, tools, shows, keeps)
         self._trial: tuple[Machine, int] | None = None
+        self.lead = ""
         self._tail = lead
         self._bare_allowed = bool(compiled.bare)
         if inside:
@@ -261,7 +263,8 @@ class Machine(CallStates):
                     break
         self._say("reasoning", text[pos:lead_start])
         if is_call:
-            self._piece("format", text[lead_start:end])
+            self.lead = text[lead_start:end]
+            self._piece("format", self.lead)
             self._pos = end
             self._tail, self._state = "", "content"
             return True
@@ -348,6 +351,8 @@ class Machine(CallStates):
                 break
         self._say_content(text[pos:start_lead])
         self._drop_gap()
+        if not self.calls:
+            self.lead = text[start_lead:start]
         self._piece("format", text[start_lead:start])
         self._pos = start
         self._begin(forms, start)

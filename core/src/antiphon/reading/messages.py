@@ -9,6 +9,7 @@ from antiphon.reading.call_parts import Call
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.literals import python_value
 from antiphon.reading.machine import Machine
+from antiphon.reading.printed import keeps_text
 from antiphon.reading.scan import WHITE, Invalid, decode_json
 
 _BREAKS = re.compile(r"\n{2,}")
@@ -20,7 +21,6 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
     What looked like a call and was none is content here, since only so it comes back when rendered;
     ``unparsed_calls`` says so.
     """
-    as_text = grammar.arguments == "string"
     good = [call for call in machine.calls if call.status == "ok"]
     is_whole = len(good) == len(machine.calls)
     if (
@@ -31,13 +31,13 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
         # Templates print content before calls: what stands behind a call can't be content unless
         # the call is.
         good = []
-    calls = [call_dict(call, exact=True, as_text=as_text) for call in good]
+    calls = [call_dict(call, exact=True, as_text=keeps_text(grammar, call)) for call in good]
     if is_whole:
         content: str | None = kept + "".join(machine.content)
     else:
         content = kept + _content_with_broken(machine, bool(good), grammar)
     if calls and not content:
-        content = grammar.empty_content
+        content = _unprinted_content(machine, grammar)
     message: dict[str, Any] = {"role": "assistant", "content": content}
     reasoning = "".join(machine.reasoning)
     if reasoning:
@@ -48,6 +48,19 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
     if broken and not is_whole:
         message["unparsed_calls"] = broken
     return message
+
+
+def _unprinted_content(machine: Machine, grammar: Grammar) -> str | None:
+    """Return the content of an answer of calls alone.
+
+    Where reasoning stays in the content, templates drop it from earlier answers; the white space
+    before the calls then tells that there was a content.
+    """
+    first = machine.calls[0].form
+    is_kept = grammar.reasoning is not None and not grammar.reasoning.separate
+    if is_kept and first is not None and not first.form.lead_always:
+        return machine.lead or grammar.empty_content
+    return grammar.empty_content
 
 
 def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) -> str:

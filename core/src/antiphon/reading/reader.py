@@ -17,6 +17,7 @@ from antiphon.reading.grammar import Grammar
 from antiphon.reading.ids import TokenTable, as_ids, token_table
 from antiphon.reading.machine import Machine
 from antiphon.reading.messages import call_dict
+from antiphon.reading.other_roles import with_roles_of
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
 from antiphon.reading.schema import index_tools, settle
@@ -86,7 +87,11 @@ def read_conversation(
 ) -> Conversation:
     """Read as `parse` does, with its arguments, and also say what else the rendering tells; see `Conversation`."""
     grammar = resolve_grammar(tokenizer, family)
-    compiled, text = _prepare(grammar, text_or_ids, tokenizer)
+    given = text_or_ids if isinstance(text_or_ids, str) else as_ids(text_or_ids)
+    compiled, text = _prepare(grammar, given, tokenizer)
+    widened = with_roles_of(grammar, compiled.plain(text)) if grammar.others else grammar
+    if widened is not grammar:
+        compiled, text = _prepare(widened, given, tokenizer)
     conversation = splitter_of(compiled).read(text)
     if grammar.calls:
         _settle_messages(conversation.messages, tools)
@@ -156,22 +161,13 @@ def _read(
     known = index_tools(tools)
     before = None if prompt is None else prepared(compiled, prompt, tokenizer)
     machine = begin(compiled, before, known, shows=False, keeps=keeps)
-    if compiled.is_exact and compiled.stop is not None:
-        feed_exact(machine, compiled, text)
-    else:
-        machine.close(text)
-    return machine, known
-
-
-def feed_exact(machine: Machine, compiled: Compiled, text: str) -> None:
-    """Read text in which an end token is certain: nothing after it belongs to the turn."""
-    assert compiled.stop is not None
-    found = compiled.stop.search(text)
+    found = compiled.certain.search(text) if compiled.certain is not None else None
     if found is None:
         machine.close(text)
-        return
-    machine.close(text[: found.start()])
-    machine.end(found.group(), text[found.end() :])
+    else:
+        machine.close(text[: found.start()])
+        machine.end(found.group(), text[found.end() :])
+    return machine, known
 
 
 def message_of(machine: Machine, tools: dict[str, Any] | None) -> dict[str, Any]:

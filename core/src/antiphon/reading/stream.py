@@ -88,8 +88,8 @@ class StreamParser:
     def _feed(self, machine: Machine, text: str) -> list[Event]:
         compiled = self._compiled
         assert compiled is not None
-        if compiled.is_exact and compiled.stop is not None and machine.ended_by is None:
-            found = compiled.stop.search(text)
+        if compiled.certain is not None and machine.ended_by is None:
+            found = compiled.certain.search(text)
             if found is not None:
                 events = machine.close(text[: found.start()])
                 return events + machine.end(found.group(), text[found.end() :])

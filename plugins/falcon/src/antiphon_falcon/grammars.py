@@ -52,7 +52,7 @@ FALCON3 = Grammar(
             "",
             "<|endoftext|>\n",
             after=("user", "tool", "system", "assistant"),
-            begins="\n<tool_call>\n",
+            begins="\n<tool_call>\n[\n",
         ),
     ),
     end_tokens=("<|endoftext|>",),
@@ -64,8 +64,11 @@ FALCON3 = Grammar(
             lead="\n",
             lead_always=True,
             listed=True,
+            announced=True,
         ),
-        CallForm("json", opener="<tool_call>\n", closer="\n</tool_call>", lead="\n"),
+        CallForm(
+            "json", opener="<tool_call>\n", closer="\n</tool_call>", lead="\n", printed="never"
+        ),
     ),
     tools=(
         ToolsForm(
@@ -102,7 +105,16 @@ FALCON_H1 = Grammar(
     ),
     bos="<|begin_of_text|>",
     end_tokens=("<|im_end|>", "<|end_of_text|>"),
-    calls=(CallForm("json", opener="<tool_call>\n", closer="\n</tool_call>", separator="\n"),),
+    # The template drops calls.
+    calls=(
+        CallForm(
+            "json",
+            opener="<tool_call>\n",
+            closer="\n</tool_call>",
+            separator="\n",
+            printed="never",
+        ),
+    ),
     tools=(
         ToolsForm(
             _H1_TOOLS,

@@ -1,0 +1,235 @@
+"""What a template can't have printed is content in a whole conversation, so that it renders to what was read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import antiphon
+import pytest
+from antiphon.errors import FamilyNotFound
+from antiphon.reading import Grammar, parse, parse_response, read_response, stream_parser, unparse
+from antiphon.reading.infer import infer_grammar
+from antiphon.registry import get_family
+
+Message = dict[str, Any]
+QUESTION = {"role": "user", "content": "q"}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
+
+
+def again(name: str, messages: list[Message], **options: Any) -> tuple[str, str, list[Message]]:
+    """Return a rendering, what is read from it rendered again, and the messages that were read."""
+    try:
+        family = get_family(name)
+    except FamilyNotFound as error:
+        pytest.skip(f"the distribution that brings {name} is not installed: {error}")
+    grammar = family.load_grammar()
+    assert isinstance(grammar, Grammar)
+    options |= {"chat_template": family.load_template(), "eos_token": grammar.end_tokens[0]}
+    options |= {"bos_token": grammar.bos, "date_string": "26 Jul 2024"}
+    text = antiphon.render(messages, **options).text
+    read = parse(text, family=grammar)
+    return text, antiphon.render(read, **options).text, read
+
+
+HERMES = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+XML = "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+FENCED = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+    '{"a": 1}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
+NAMED = (
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>"
+    '{"a": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>'
+)
+DSML = (
+    '\n\n<｜DSML｜{block}>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">x'
+    "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜{block}>"
+)
+WHOLE = {
+    "qwen2.5": HERMES,
+    "qwen3": HERMES,
+    "qwq": HERMES,
+    "qwen3-coder": XML,
+    "qwen3.5": XML,
+    "deepseek-v2.5": FENCED,
+    "deepseek-v3": FENCED,
+    "deepseek-r1": FENCED,
+    "deepseek-r1-0528": FENCED,
+    "deepseek-v3.1": NAMED,
+    "deepseek-v3.2": DSML.replace("{block}", "function_calls"),
+    "deepseek-v4": DSML.replace("{block}", "tool_calls"),
+    "falcon3": HERMES,
+    "falcon-h1": HERMES,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("behind", [" behind", "\nbehind", "</tool_call>"])
+def test_a_whole_call_with_a_text_behind_it_is_content(name: str, behind: str) -> None:
+    content = f"One {WHOLE[name]}{behind}"
+    text, second, read = again(name, [QUESTION, {"role": "assistant", "content": content}])
+    assert second == text
+    assert read[1]["content"] == content
+    assert "tool_calls" not in read[1]
+    assert [call["function"]["name"] for call in read[1]["unparsed_calls"]] == ["f"]
+    # As a completion it is a call, with the text around it.
+    reasoned = get_family(name).load_grammar().reasoning
+    before = "r\n</think>\n\n" if reasoned is not None and reasoned.opened == "always" else ""
+    message = parse_response(before + content, family=name)
+    assert [call["status"] for call in message["tool_calls"]] == ["ok"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qwen3", '<tool_call>\n{"arguments": {"a": 1}, "name": "f"}\n</tool_call>'),
+        ("qwen3", '<tool_call>\n{"name": "f", "parameters": {"a": 1}}\n</tool_call>'),
+        ("qwen2.5", '<tool_call>\n{"name": "f", "arguments": {"a": "\\u00e9"}}\n</tool_call>'),
+        ("llama3.1", '{"name": "f", "arguments": {"a": 1}}'),
+        ("llama3.1", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}'),
+        ("llama3.1", "<|python_tag|>print(1)"),
+        ("llama3.1", '<|python_tag|>f.call(a="1")'),
+        ("llama4", "[f(a=1)]"),
+        ("llama4", '{"name": "f", "parameters": {"a": 1}}'),
+        ("falcon3", HERMES),
+        ("falcon-h1", HERMES),
+    ],
+)
+def test_a_call_as_the_template_never_prints_one_is_content(name: str, content: str) -> None:
+    text, second, read = again(name, [QUESTION, {"role": "assistant", "content": content}])
+    assert second == text
+    assert read[1]["content"] == content
+    assert [call["status"] for call in read[1]["unparsed_calls"]] == ["ok"]
+
+
+def test_a_call_in_another_white_space_is_a_call() -> None:
+    text = (
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nHm.\n\n<tool_call>"
+        '{"name":"f", "arguments":{"a": 1}}</tool_call>\n<|im_end|>\n'
+    )
+    message = parse(text, family="qwen3" if is_installed("qwen3") else hermes_grammar())[1]
+    assert message["content"].strip() == "Hm."
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
+
+
+def is_installed(name: str) -> bool:
+    try:
+        get_family(name)
+    except FamilyNotFound:
+        return False
+    return True
+
+
+def hermes_grammar() -> Grammar:
+    from reading_grammars import QWEN3
+
+    return QWEN3
+
+
+def test_arguments_as_text_in_another_spelling_come_back_as_that_text() -> None:
+    arguments = '{"a":1,"b":[ ]}'
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    messages = [QUESTION, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    text, second, read = again("qwen3", messages)
+    assert second == text
+    assert read[1]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_built_in_calls_that_are_announced_are_calls() -> None:
+    function = {"name": "brave_search", "arguments": {"query": "x"}}
+    messages = [
+        QUESTION,
+        {"role": "assistant", "content": "", "tool_calls": [{**CALL, "function": function}]},
+    ]
+    text, second, read = again("llama3.1", messages, builtin_tools=["brave_search"])
+    assert second == text
+    assert read[1]["tool_calls"][0]["function"] == function
+
+
+# Reasoning
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-thinking-2507", "qwen3.5"])
+def test_a_block_in_an_earlier_answer_is_its_content(name: str) -> None:
+    """The template prints no field there: the block stood in the content, beside a field."""
+    answer = {
+        "role": "assistant",
+        "content": "<think>\nin\n</think>\n\nx",
+        "reasoning_content": "out",
+    }
+    last = {"role": "assistant", "content": "y", "reasoning_content": "r"}
+    text, second, read = again(name, [QUESTION, answer, QUESTION, last])
+    assert second == text
+    assert read[1] == {**answer, "reasoning_content": ""}
+    assert read[3] == last
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5", "qwq", "deepseek-v4"])
+@pytest.mark.parametrize("thought", [" ", "\n", "\n\n", " \n "])
+def test_reasoning_of_white_space_alone_renders_again(name: str, thought: str) -> None:
+    for rest in ([], [QUESTION, {"role": "assistant", "content": "y"}]):
+        answer = {"role": "assistant", "content": "x", "reasoning_content": thought}
+        text, second, _ = again(name, [QUESTION, answer, *rest])
+        assert second == text
+
+
+@pytest.mark.parametrize(
+    "content", ["<think>\nr\n</think>\n\n", "<think>\nr\n</think>", "\n", "a</think>\n"]
+)
+def test_an_earlier_answer_that_only_reasoned_and_called_renders_again(content: str) -> None:
+    """Of its content QwQ's template prints a line break alone."""
+    answer = {"role": "assistant", "content": content, "tool_calls": [CALL]}
+    result = {"role": "tool", "content": "r", "tool_call_id": "c1"}
+    text, second, read = again("qwq", [QUESTION, answer, result, QUESTION])
+    assert second == text
+    assert json.dumps(read[1]["tool_calls"][0]["function"]["arguments"]) == '{"a": 1}'
+
+
+# Turns that end in plain text
+
+WORDED = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "<call>{{ c.function.name }}:{{ c.function.arguments|tojson }}</call>{% endfor %}[end]\n"
+    "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+@pytest.mark.parametrize("behind", ["", "\n", "\n[user]more[end]\n"])
+def test_a_turn_that_no_token_ends_ends_with_the_words_that_end_it(behind: str) -> None:
+    grammar = infer_grammar(WORDED)
+    assert grammar.end_tokens == ()
+    for body, count in (("Hi.", 0), ('Hi.<call>f:{"a": "[end]"}</call>', 1)):
+        text = f"{body}[end]{behind}"
+        reading = read_response(text, prompt="[user]q[end]\n[assistant]", family=grammar)
+        assert reading.message["content"] == "Hi."
+        assert reading.message["is_complete"]
+        assert len(reading.message["tool_calls"] or ()) == count
+        assert unparse(reading) == text
+        for size in (1, 2, 7):
+            parser = stream_parser(prompt="[user]q[end]\n[assistant]", family=grammar)
+            shown = []
+            for start in range(0, len(text), size):
+                shown += parser.feed(text[start : start + size])
+            assert parser.close() == reading.message
+            assert "".join(event.text for event in shown if event.kind == "content") == "Hi."
+    cut = parse_response("Hi.[en", family=grammar)
+    assert (cut["content"], cut["is_complete"]) == ("Hi.[en", False)
+
+
+def test_words_that_end_a_turn_are_data_inside_a_call_from_ids_too() -> None:
+    from reading_tokenizers import load_tokenizer
+
+    tokenizer = load_tokenizer("qwen3")
+    grammar = infer_grammar(
+        WORDED.replace("<call>", "<tool_call>").replace("</call>", "</tool_call>")
+    )
+    text = 'Hi.<tool_call>f:{"a": "x [end] y"}</tool_call>[end]'
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    message = parse_response(ids, tokenizer=tokenizer, family=grammar)
+    parser = stream_parser(tokenizer=tokenizer, family=grammar)
+    for index in ids:
+        parser.feed(index)
+    assert parser.close() == message
+    assert message["tool_calls"][0]["function"]["arguments"] == {"a": "x [end] y"}
+    assert message["is_complete"]
