@@ -12,7 +12,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 import torch
-from antiphon.errors import BatchingClosed, InvalidParameter
+from antiphon.errors import BackendError, BatchingClosed, InvalidParameter
 from antiphon.generation.backends import Generation, Scores, TokenBatch
 from antiphon.generation.batching import Batcher
 from antiphon.generation.sampling import SamplingParams
@@ -316,6 +316,153 @@ def test_an_idle_worker_goes_and_comes_back(make, monkeypatch):
     assert batcher.generate(TokenBatch([[1]]), PARAMS).ids == [[1, 0, 0]]
 
 
+def test_starts_that_are_not_one_per_row_reach_nobody_else(make):
+    """Joined, those of one request would move those of the next."""
+    backend = FakeBackend()
+    backend.gate.clear()
+    batcher = make(backend, min_batch_size=4, timeout=0.5)
+    for starts in ([1], [0, 0, 0]):
+        with pytest.raises(InvalidParameter, match=f"starts has {len(starts)} entries for 2 rows"):
+            batcher.submit_score(TokenBatch([[1, 2], [3, 4]]), starts=starts)
+    one = batcher.submit_score(TokenBatch([[1, 2], [3, 4]]), starts=[1, 0])
+    other = batcher.submit_score(TokenBatch([[5, 6], [7, 8]]), starts=[0, 1])
+    assert [row.tolist() for row in one.result().log_probs] == [[2.0], [3.0, 4.0]]
+    assert [row.tolist() for row in other.result().log_probs] == [[5.0, 6.0], [8.0]]
+
+
+@pytest.mark.parametrize("kind", ["generate", "score"])
+@pytest.mark.parametrize("by", [-1, 1])
+def test_a_backend_that_loses_or_adds_rows_gives_nobody_anothers(make, kind, by):
+    class Careless(FakeBackend):
+        def change(self, rows):
+            return rows[:-1] if by < 0 else [*rows, rows[0]]
+
+        def generate(self, batch, params):
+            made = super().generate(batch, params)
+            return Generation(*(self.change(x) for x in (made.ids, made.log_probs, made.finish)))
+
+        def score(self, batch, **options):
+            return Scores(self.change(super().score(batch, **options).log_probs))
+
+    batcher = make(Careless(), min_batch_size=4, timeout=0.5)
+    submit = {
+        "generate": lambda rows: batcher.submit_generate(TokenBatch(rows), PARAMS),
+        "score": lambda rows: batcher.submit_score(TokenBatch(rows)),
+    }[kind]
+    futures = [submit([[1], [2]]), submit([[3], [4]])]
+    for future in futures:
+        with pytest.raises(BackendError, match=f"fake returned {2 + by} rows for 2"):
+            future.result(timeout=30)
+
+
+class Interrupt(BaseException):
+    """What is no Exception."""
+
+
+@pytest.mark.parametrize("error", [ValueError, Interrupt])
+def test_an_error_in_a_callback_keeps_nobody_from_his_answer(make, error, caplog):
+    backend = FakeBackend()
+    backend.gate.clear()
+    batcher = make(backend, min_batch_size=3, timeout=0.5)
+
+    def callback(_):
+        raise error("in a callback")
+
+    futures = [batcher.submit_generate(TokenBatch([[i]]), PARAMS) for i in range(3)]
+    futures[0].add_done_callback(callback)
+    backend.gate.set()
+    assert [f.result(timeout=30).ids for f in futures] == [[[i, 0, 0]] for i in range(3)]
+    assert batcher.generate(TokenBatch([[9]]), PARAMS).ids == [[9, 0, 0]]
+    failing = batcher.submit_generate(TokenBatch([[FAIL]]), PARAMS)
+    failing.add_done_callback(callback)
+    with pytest.raises(ValueError, match="fails"):
+        failing.result(timeout=30)
+    assert batcher.generate(TokenBatch([[9]]), PARAMS).ids == [[9, 0, 0]]
+    assert "in a callback" in caplog.text
+
+
+def test_waiting_in_a_callback_for_the_worker_that_runs_it_is_refused(make):
+    backend = FakeBackend()
+    backend.gate.clear()
+    batcher = make(backend)
+    found = []
+
+    def callback(_):
+        for call in (
+            lambda: batcher.generate(TokenBatch([[2]]), PARAMS),
+            lambda: batcher.score(TokenBatch([[2]])),
+        ):
+            try:
+                call()
+            except BackendError as error:
+                found.append(str(error))
+        found.append(batcher.submit_generate(TokenBatch([[3]]), PARAMS))
+
+    first = batcher.submit_generate(TokenBatch([[1]]), PARAMS)
+    first.add_done_callback(callback)
+    backend.gate.set()
+    assert first.result(timeout=30).ids == [[1, 0, 0]]
+    until = time.monotonic() + 30
+    while len(found) < 3 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert all("submit_generate" in text for text in found[:2])
+    assert found[2].result(timeout=30).ids == [[3, 0, 0]]
+
+
+@pytest.mark.parametrize("what", [None, [[1, 2]], "ab"])
+def test_what_is_no_batch_is_refused_at_once(make, what):
+    batcher = make()
+    with pytest.raises(InvalidParameter, match="TokenBatch"):
+        batcher.submit_generate(what, PARAMS)
+    with pytest.raises(InvalidParameter, match="TokenBatch"):
+        batcher.submit_score(what)
+    with pytest.raises(InvalidParameter, match="SamplingParams"):
+        batcher.submit_generate(TokenBatch([[1]]), {"max_new_tokens": 3})
+
+
+def test_parameters_that_cannot_be_compared_share_no_batch_and_stop_nobody(make):
+    class Incomparable:
+        def __eq__(self, other):
+            raise RuntimeError("no")
+
+        __hash__ = object.__hash__
+
+    batcher = make(min_batch_size=4, timeout=0.1)
+    params = [SamplingParams(extras=(("odd", Incomparable()),)) for _ in range(3)]
+    futures = [batcher.submit_generate(TokenBatch([[i]]), p) for i, p in enumerate(params)]
+    assert [f.result(timeout=30).ids for f in futures] == [[[i, 0, 0]] for i in range(3)]
+    assert [size for size, _ in batcher.backend.calls] == [1, 1, 1]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("ask", ["state", "drain", "close", "generate"])
+def test_a_fork_while_the_queue_is_held_waits_for_nobody(make, ask):
+    """The thread that holds the queue is not in the child: nobody would ever let it go."""
+    batcher = make()
+    batcher.generate(TokenBatch([[1]]), PARAMS)
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+
+    def child():
+        if ask == "generate":
+            batcher.generate(TokenBatch([[2]]), PARAMS)
+        elif ask == "state":
+            assert batcher.state()["queue_size"] == 0
+        else:
+            getattr(batcher, ask)()
+        sending.send("done")
+
+    with batcher._condition:
+        process = context.Process(target=child)
+        process.start()
+    try:
+        assert receiving.poll(20)
+        assert receiving.recv() == "done"
+    finally:
+        process.kill()
+        process.join(30)
+
+
 def test_stress_everyone_gets_his_own_result_or_his_own_error():
     """64 threads, 10,000 requests: random sizes, parameters, failures, cancellations; then closing in the middle."""
     backend = FakeBackend()
@@ -373,3 +520,11 @@ def test_stress_everyone_gets_his_own_result_or_his_own_error():
     state = batcher.state()
     assert state["queue_size"] == state["pending_futures"] == 0
     assert batcher._worker is None
+    told = state["statistics"]
+    assert told.failed == counts["failed"]
+    assert told.cancelled == counts["cancelled"]
+    assert told.requests == counts["right"] + counts["failed"] + counts["cancelled"]
+    assert told.batches == len(backend.calls)
+    assert told.largest == max(size for size, _ in backend.calls)
+    assert told.rows <= sum(size for size, _ in backend.calls)
+    assert 0 < told.longest_wait <= told.waited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import multiprocessing
 import pickle
 import threading
 
@@ -478,6 +479,35 @@ def test_threads_get_what_they_would_get_alone(backend):
     for thread in threads:
         thread.join()
     assert found == expected * 3
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_computes_waits_for_nobody(backend):
+    expected = backend.generate(TokenBatch(PROMPTS), PARAMS).ids
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    held, done = threading.Event(), threading.Event()
+
+    def compute():
+        with backend._lock, backend.reuse._lock:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    held.wait(30)
+    process = context.Process(
+        target=lambda: sending.send(backend.generate(TokenBatch(PROMPTS), PARAMS).ids)
+    )
+    try:
+        process.start()
+        assert receiving.poll(30)
+        assert receiving.recv() == expected
+    finally:
+        done.set()
+        thread.join(30)
+        process.kill()
+        process.join(30)
 
 
 def test_a_growing_layer_holds_what_a_plain_one_holds():

@@ -8,21 +8,25 @@ Whatever happens, every request is answered: with its rows, with its own error, 
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from antiphon.errors import BatchingClosed, InvalidParameter
+from antiphon.errors import BackendError, BatchingClosed, InvalidParameter
 from antiphon.generation.backends import Backend, Generation, Scores, TokenBatch
 from antiphon.generation.sampling import SamplingParams
 
+_log = logging.getLogger(__name__)
 _IDLE_SECONDS = 5.0
+_batchers: weakref.WeakSet[Batcher] = weakref.WeakSet()
 _Result = TypeVar("_Result", Generation, Scores)
 
 
@@ -37,7 +41,14 @@ class _Request:
     hurry: bool = False
 
     def shares_batch(self, other: _Request) -> bool:
-        return self.kind == other.kind and bool(self.settings == other.settings)
+        if self is other:
+            return True
+        try:
+            return self.kind == other.kind and bool(self.settings == other.settings)
+        except (
+            Exception
+        ):  # a parameter of a foreign class, which can't be compared: it shares with nobody
+            return False
 
 
 @dataclass
@@ -47,7 +58,7 @@ class BatchingStatistics:
     Attributes:
         requests: Requests answered, however.
         rows: Rows computed.
-        batches: Calls of the backend.
+        batches: Calls of the backend, failed ones among them.
         largest: Rows of the largest batch.
         failed: Requests answered with an error.
         cancelled: Requests given up by their callers or by closing.
@@ -108,16 +119,17 @@ class Batcher:
             max_batch_size,
             timeout,
         )
+        self._closed = False
         self._reset()
 
     def _reset(self) -> None:
+        """Begin with an empty queue."""
+        _batchers.add(self)
         self.statistics = BatchingStatistics()
         self._condition = threading.Condition()
         self._queue: deque[_Request] = deque()
         self._running: list[_Request] = []
         self._worker: threading.Thread | None = None
-        self._closed = False
-        self._process = os.getpid()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave queue and worker behind: a copy begins with an empty queue."""
@@ -126,11 +138,12 @@ class Batcher:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Begin with an empty queue."""
-        self.__dict__.update(state)
+        self.__dict__.update(state, _closed=False)
         self._reset()
 
     def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
         """Return what `Backend.generate` returns for these rows; blocks until it is there."""
+        self._check_wait()
         result: Generation = self.submit_generate(batch, params).result()
         return result
 
@@ -151,12 +164,18 @@ class Batcher:
             return self.backend.score(
                 batch, starts=starts, temperature=temperature, entropy=entropy, requires_grad=True
             )
+        self._check_wait()
         future = self.submit_score(batch, starts=starts, temperature=temperature, entropy=entropy)
         result: Scores = future.result()
         return result
 
     def submit_generate(self, batch: TokenBatch, params: SamplingParams) -> Future[Generation]:
         """Queue rows; the future can be awaited through ``asyncio.wrap_future``."""
+        _check_batch(batch)
+        if not isinstance(params, SamplingParams):
+            raise InvalidParameter(
+                f"How to sample is said by SamplingParams, not {type(params).__name__}; see SamplingParams.from_kwargs."
+            )
         # Seeds go with the rows, so requests that differ in nothing else share a batch.
         seeded = batch.seeded(params, secrets.randbits(62))
         return self._submit(_Request("generate", replace(params, seed=None), seeded))
@@ -170,7 +189,12 @@ class Batcher:
         entropy: bool = False,
     ) -> Future[Scores]:
         """Queue rows to be scored without gradients."""
+        _check_batch(batch)
         first = [0] * len(batch) if starts is None else list(starts)
+        if len(first) != len(batch):  # in a joined batch they would be those of others' rows
+            raise InvalidParameter(
+                f"starts has {len(first)} entries for {len(batch)} rows; give one per row."
+            )
         return self._submit(_Request("score", (temperature, entropy), batch, first))
 
     async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
@@ -193,15 +217,21 @@ class Batcher:
                 `BatchingClosed`.
         """
         with self._condition:
-            if self._process != os.getpid():
-                return
-            answered = [*self._queue, *self._running]
+            waiting, running = list(self._queue), list(self._running)
             if flush:
-                for request in self._queue:
+                for request in waiting:
                     request.hurry = True
-                self._condition.notify_all()
             else:
-                self._give_up("The batching queue was emptied before the request was answered.")
+                self._queue.clear()
+                self.statistics.requests += len(waiting)
+                self.statistics.cancelled += len(waiting)
+            self._condition.notify_all()
+        answered = [*waiting, *running]
+        if not flush:  # not while the queue is held: callbacks run here
+            reason = "The batching queue was emptied before the request was answered."
+            for request in waiting:
+                if request.future.set_running_or_notify_cancel():
+                    _answer(request.future.set_exception, BatchingClosed(reason))
         if threading.current_thread() is not self._worker:
             wait([request.future for request in answered])
 
@@ -232,8 +262,6 @@ class Batcher:
             }
 
     def _submit(self, request: _Request) -> Future[Any]:
-        if self._process != os.getpid():  # a fork has the queue but not the worker
-            self._reset()
         with self._condition:
             if self._closed:
                 raise BatchingClosed("The batching worker is closed and takes no more requests.")
@@ -246,14 +274,12 @@ class Batcher:
             self._condition.notify_all()
         return request.future
 
-    def _give_up(self, reason: str) -> None:
-        waiting, self._queue = self._queue, deque()
-        for request in waiting:
-            self.statistics.requests += 1
-            self.statistics.cancelled += 1
-            if request.future.set_running_or_notify_cancel():
-                request.future.set_exception(BatchingClosed(reason))
-        self._condition.notify_all()
+    def _check_wait(self) -> None:
+        if threading.current_thread() is self._worker:
+            raise BackendError(
+                "A callback runs in the batching worker's own thread, which would wait for itself; use submit_generate "
+                "or submit_score there."
+            )
 
     def _work(self) -> None:
         """Run batches until there is nothing to do for a while."""
@@ -334,15 +360,15 @@ class Batcher:
                 except BaseException as own:
                     self._fail(request, own)
                 else:
-                    request.future.set_result(result)
+                    _answer(request.future.set_result, result)
             return
         for request, result in zip(wanted, results, strict=True):
-            request.future.set_result(result)
+            _answer(request.future.set_result, result)
 
     def _fail(self, request: _Request, error: BaseException) -> None:
         with self._condition:
             self.statistics.failed += 1
-        request.future.set_exception(error)
+        _answer(request.future.set_exception, error)
 
     def _compute(self, requests: list[_Request]) -> list[Any]:
         first = requests[0]
@@ -350,11 +376,11 @@ class Batcher:
         sizes = [len(request.batch) for request in requests]
         if first.kind == "generate":
             params: SamplingParams = first.settings
+            n = params.num_return_sequences
             made = self._in_parts(
-                len(joined), lambda part: self.backend.generate(joined[part], params)
+                len(joined), lambda part: self.backend.generate(joined[part], params), n
             )
             generation = Generation.cat(made)
-            n = params.num_return_sequences
             return [generation.take(begin, end, n) for begin, end in _spans(sizes)]
         temperature, entropy = first.settings
         starts = [start for request in requests for start in request.starts or ()]
@@ -371,18 +397,58 @@ class Batcher:
         )
         return [scores.take(begin, end) for begin, end in _spans(sizes)]
 
-    def _in_parts(self, rows: int, run: Callable[[slice], _Result]) -> list[_Result]:
-        """Run rows in parts of at most ``max_batch_size``; only one request alone can be above it."""
+    def _in_parts(
+        self, rows: int, run: Callable[[slice], _Result], samples: int = 1
+    ) -> list[_Result]:
+        """Run rows in parts of at most ``max_batch_size``; only one request alone can be above it.
+
+        Raises:
+            BackendError: There are not ``samples`` results for each row.
+        """
         step = self.max_batch_size or max(1, rows)
         results = []
         for begin in range(0, max(1, rows), step):
             end = min(rows, begin + step)
-            results.append(run(slice(begin, end)))
             with self._condition:
                 self.statistics.batches += 1
-                self.statistics.rows += end - begin
                 self.statistics.largest = max(self.statistics.largest, end - begin)
+            result = run(slice(begin, end))
+            made, due = len(result.log_probs), (end - begin) * samples
+            if made != due:
+                raise BackendError(
+                    f"{self.backend.name} returned {made} rows for {due}; none was given to anybody."
+                )
+            results.append(result)
+            with self._condition:
+                self.statistics.rows += end - begin
         return results
+
+
+def _answer(settle: Callable[[Any], None], value: Any) -> None:
+    """Answer a future, whatever its callbacks do."""
+    try:
+        settle(value)
+    except (
+        BaseException
+    ):  # of a callback (a future logs what is an Exception itself): the other callers wait
+        _log.exception("A callback of a batching request failed.")
+
+
+def _check_batch(batch: Any) -> None:
+    if not isinstance(batch, TokenBatch):
+        raise InvalidParameter(
+            f"A batch is a TokenBatch of rows of ids, not {type(batch).__name__}; write TokenBatch([[1, 2, 3]])."
+        )
+
+
+def _after_fork() -> None:
+    """In the child there is no worker, and nobody who would let the queue go."""
+    for batcher in list(_batchers):
+        batcher._reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _spans(sizes: Sequence[int]) -> list[tuple[int, int]]:

@@ -98,10 +98,10 @@ class Layout:
         shared: dict[str, Any] | None = None,
     ) -> Any:
         def tensor(row: Any) -> torch.Tensor:
-            if not isinstance(row, torch.Tensor):
-                # On a device by name: torch.set_default_device would put it elsewhere than what was computed.
-                row = torch.tensor(row, dtype=dtype, device="cpu")
-            return row.to(dtype=dtype, device=self.device)
+            # On a device by name: torch.set_default_device would put it elsewhere than what was computed.
+            given = isinstance(row, torch.Tensor)
+            made: torch.Tensor = row if given else torch.tensor(row, dtype=dtype, device="cpu")
+            return made.to(dtype=dtype, device=self.device)
 
         nested = {
             name: nested_rows([tensor(row) for row in rows], shape) for name, rows in parts.items()

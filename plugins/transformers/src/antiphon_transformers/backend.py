@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -24,6 +26,7 @@ from antiphon_transformers.reuse import Reuse
 from antiphon_transformers.score import score_rows
 
 _T = TypeVar("_T")
+_backends: weakref.WeakSet[TransformersBackend] = weakref.WeakSet()
 
 
 class TransformersBackend:
@@ -79,7 +82,7 @@ class TransformersBackend:
         self.reuse = Reuse(reuse_bytes)
         self.end_ids = frozenset(end_ids) if end_ids is not None else self._find_end_ids()
         self._tokens_per_forward = tokens_per_forward
-        self._lock = threading.RLock()
+        self._take_lock()
         self._version: int | str = 0
         self._mark: Any = None
         self._precision: torch.dtype | None = None
@@ -233,7 +236,11 @@ class TransformersBackend:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take a lock of one's own."""
         self.__dict__.update(state)
+        self._take_lock()
+
+    def _take_lock(self) -> None:
         self._lock = threading.RLock()
+        _backends.add(self)
 
     def close(self) -> None:
         """Forget kept states and the model."""
@@ -373,6 +380,17 @@ class TransformersBackend:
     def _check_open(self) -> None:
         if self._closed:
             raise BackendError("The backend is closed; make a new one.")
+
+
+def _after_fork() -> None:
+    """In the child nobody would let go of a lock that another thread held."""
+    for backend in list(_backends):
+        backend._take_lock()
+        backend.reuse = Reuse(backend.reuse.max_bytes)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _limit(length: int, wanted: int | None, context: int | None) -> int:
