@@ -63,6 +63,20 @@ def test_render_reads_objects_lines_and_lists(
         ]
 
 
+def test_a_conversation_that_the_template_refuses_withholds_no_other(
+    file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = file(
+        "{{ raise_exception('no') if messages|length > 1 }}{{ messages[0].content }}", "t.jinja"
+    )
+    one = [{"role": "user", "content": "one"}]
+    path = file([one, one * 2, one], "many.json")
+    assert run(["render", path, "--template", template, "--json"]) == 1
+    printed = capsys.readouterr()
+    assert [json.loads(line)["text"] for line in printed.out.splitlines()] == ["one", "one"]
+    assert "many.json, conversation 2: The template" in printed.err
+
+
 def test_render_takes_a_template_and_its_variables(
     file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

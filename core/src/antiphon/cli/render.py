@@ -29,12 +29,13 @@ def render(
     settings: tuple[str, ...],
     as_json: bool,
     explain: bool,
-) -> None:
+) -> int:
     """Render the conversations in FILE (JSON or JSON lines; - for standard input).
 
     A conversation is a list of messages, or a row of a data set with "messages" (or ShareGPT's
     "conversations", or "prompt") and perhaps "tools". The text of one conversation is printed exactly,
-    without a newline of our own.
+    without a newline of our own. Where the template refuses one of many, the others are printed; the
+    exit code is 1 then.
     """
     from antiphon.engine.rendering import render as render_conversation
     from antiphon.errors import RenderError
@@ -44,6 +45,7 @@ def render(
     source = None if template is None else inputs.read_template(template)
     loaded = inputs.load_tokenizer(tokenizer)
     conversations = list(inputs.read_conversations(file))
+    refused = 0
     for number, conversation in enumerate(conversations):
         try:
             rendering = render_conversation(
@@ -57,7 +59,12 @@ def render(
                 **{**conversation.variables, **variables},
             )
         except RenderError as error:
-            raise type(error)(f"{conversation.where}: {error}") from error
+            if len(conversations) == 1:
+                raise type(error)(f"{conversation.where}: {error}") from error
+            # One that a template refuses is no reason to withhold the others.
+            click.echo(f"antiphon: {conversation.where}: {error}", err=True)
+            refused += 1
+            continue
         if as_json:
             inputs.print_json(_plain(rendering, explain))
             continue
@@ -67,6 +74,7 @@ def render(
             click.echo(rendering.explain(color=inputs.wants_color()))
         else:
             click.echo(rendering.text, nl=False)
+    return 1 if refused else 0
 
 
 def _plain(rendering: Any, explain: bool) -> dict[str, Any]:

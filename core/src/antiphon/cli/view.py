@@ -77,7 +77,8 @@ def view(
     if not shown:
         raise InvalidData(_nothing(file, row, min_reward, max_reward))
     if next(rows, None) is not None:
-        click.echo(f"Only the first {most} rows are shown; --limit shows more.", err=True)
+        shown_alone = "row is" if most == 1 else f"{most} rows are"
+        click.echo(f"Only the first {shown_alone} shown; --limit shows more.", err=True)
 
 
 #: The name under which the table of commands may look for it too.
