@@ -105,13 +105,18 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     if content is not None:
         stored["content"] = _content(content)
     complete = message.get("is_complete")
-    stored["is_complete"] = True if complete is None else bool(complete)
+    try:
+        stored["is_complete"] = True if complete is None else bool(complete)
+    except (RuntimeError, TypeError, ValueError) as error:  # a tensor of several values, for one
+        raise InvalidMessage(
+            f"is_complete must be true or false, got {_short(complete)}"
+        ) from error
     calls = message.get("tool_calls")
     function_call = message.get("function_call")
     if calls is None and function_call is not None:
         calls = [function_call]
-    if calls:
-        stored["tool_calls"] = _tool_calls(calls)
+    if calls is not None and (stored_calls := _tool_calls(calls)):
+        stored["tool_calls"] = stored_calls
     responses = message.get("tool_responses")
     if responses is not None:
         if isinstance(responses, str) or not isinstance(responses, Sequence):
@@ -130,9 +135,7 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
         stored["token_ids"] = _token_ids(message["token_ids"])
     log_probs = message.get("log_probs")
     if log_probs is not None:
-        stored["log_probs"] = (
-            log_probs.tolist() if hasattr(log_probs, "tolist") else list(log_probs)
-        )
+        stored["log_probs"] = _log_probs(log_probs)
     if "token_ids" in stored:
         # From here on an edit is noticed, wherever it happens.
         mark = message.get("sampled_as")
@@ -142,6 +145,8 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     }
     nested = message.get("extra")
     if nested is not None:
+        if not isinstance(nested, Mapping):
+            raise InvalidMessage(f"extra must be a mapping of further keys, got {_short(nested)}")
         extra = {**nested, **extra}
     if extra:
         stored["extra"] = extra
@@ -168,6 +173,13 @@ def _token_ids(value: Any) -> list[int]:
     if ids and min(ids) < 0:
         raise InvalidMessage(f"token_ids hold {min(ids)}, which is no id")
     return ids
+
+
+def _log_probs(value: Any) -> list[float]:
+    try:
+        return list(map(float, value.tolist() if hasattr(value, "tolist") else value))
+    except (TypeError, ValueError) as error:
+        raise InvalidMessage(f"log_probs must be a list of numbers, got {_short(value)}") from error
 
 
 def _content(content: Any) -> Any:
@@ -208,7 +220,7 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]]:
                 f"tool_calls must be a list of calls, or JSON of one, got {_short(calls)}"
             ) from error
     if isinstance(calls, Mapping):
-        calls = [calls]
+        calls = [calls] if len(calls) else []  # a tensordict is a mapping, and has no truth
     if isinstance(calls, str) or not isinstance(calls, Sequence):
         raise InvalidMessage(f"tool_calls must be a list of calls, got {_short(calls)}")
     return [stored_call(call) for call in calls]
@@ -340,7 +352,10 @@ def _listed(items: Any) -> list[Any]:
         raise InvalidMessage(
             f"expected a list of messages, got {type(items).__name__} {_short(items)}"
         )
-    return list(items)
+    try:
+        return list(items)
+    except TypeError as error:  # a tensor without dimensions
+        raise InvalidMessage(f"expected a list of messages, got {_short(items)}") from error
 
 
 def _from_columns(columns: Mapping[str, list[Any]]) -> list[Any]:

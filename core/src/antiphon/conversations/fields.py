@@ -5,14 +5,16 @@ A list is a batch if the container has batch dimensions, else one value: whateve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from tensordict import NonTensorStack, is_tensor_collection
 
+from antiphon.conversations.arguments import said
+from antiphon.conversations.chats import FIELDS
 from antiphon.conversations.folded import FoldedValues, non_tensor
-from antiphon.errors import ContainerError
+from antiphon.errors import ContainerError, InvalidMessage
 
 
 def list_shape(value: Any) -> tuple[int, ...] | None:
@@ -75,3 +77,39 @@ def nested_entry(values: Any, depth: int, device: torch.device | None = None) ->
     if depth == 1:
         return FoldedValues.fold(list(values), device)
     return NonTensorStack(*[nested_entry(item, depth - 1, device) for item in values])
+
+
+def given_fields(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a message that a constructor was given, by name.
+
+    Raises:
+        TypeError: more than there are, or one that there is not, as any constructor raises it.
+    """
+    if len(args) > len(FIELDS):
+        raise TypeError(
+            f"History takes at most {len(FIELDS)} positional arguments, got {len(args)}"
+        )
+    fields = {**dict(zip(FIELDS, args, strict=False)), **kwargs}
+    unknown = fields.keys() - set(FIELDS)
+    if unknown:
+        raise TypeError(
+            f"History has no field {', '.join(sorted(unknown))}; its fields: {', '.join(FIELDS)}"
+        )
+    return fields
+
+
+def message_entries(
+    fields: Mapping[str, Any], size: Sequence[int], device: torch.device | None
+) -> dict[str, Any]:
+    """The entries of messages whose content is a `Content`.
+
+    Raises:
+        InvalidMessage: another field is a tensor collection, or the content is one that has no parts.
+    """
+    for name, value in fields.items():
+        if is_tensor_collection(value) and (name != "content" or not hasattr(value, "to_parts")):
+            raise InvalidMessage(f"the {name} of a message can't be a {type(value).__name__}")
+    role = fields.get("role")
+    if not isinstance(role, (str, list, tuple)):
+        raise InvalidMessage(f"role must be a string, or a list of them, got {said(role)}")
+    return {name: field_entry(name, value, size, device) for name, value in fields.items()}

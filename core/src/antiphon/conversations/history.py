@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorClass, is_tensor_collection
 
-from antiphon.conversations.chats import FIELDS, map_chats, openai_messages
+from antiphon.conversations.arguments import device_of as device_named
+from antiphon.conversations.arguments import shape_of, whole
+from antiphon.conversations.chats import map_chats, openai_messages
 from antiphon.conversations.content import Content, ContentBase
-from antiphon.conversations.fields import field_entry, list_shape, plain_value
+from antiphon.conversations.fields import given_fields, list_shape, message_entries, plain_value
 from antiphon.conversations.folded import FoldedMessages
 from antiphon.conversations.rows import (
     device_of,
@@ -36,7 +38,6 @@ from antiphon.conversations.rows import (
     row_messages,
     row_of,
     rows_of,
-    shape_of,
     single_messages,
     stack_rows,
     stored_fields,
@@ -234,7 +235,7 @@ class History(TensorClass["nocast"]):
         from antiphon.envs import Composite, NonTensor
 
         examples = {"role": "user", "content": "a message", "is_complete": True}
-        shape = tuple(shape)
+        shape = tuple(shape_of(shape))
         return Composite(
             {
                 name: NonTensor(shape=shape, example_data=example, data_type=object)
@@ -302,6 +303,7 @@ class History(TensorClass["nocast"]):
         return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
 
     def _dim(self, dim: int) -> int:
+        dim = whole("dim", dim)
         if not -self.ndim <= dim < self.ndim:
             raise ContainerError(
                 f"there is no dimension {dim} in a History of {self.ndim} dimensions"
@@ -334,6 +336,9 @@ class History(TensorClass["nocast"]):
         """
         if not self.ndim:
             raise ContainerError("a single message cannot be forked; call unsqueeze(0) on it first")
+        at = whole("at", at)
+        if n is not None and whole("n", n) < 0:
+            raise ContainerError(f"a conversation cannot have {n} branches")
 
         def cut(row: Any) -> Any:
             cells = row_cells(row)
@@ -386,7 +391,8 @@ class History(TensorClass["nocast"]):
         Raises:
             ContainerError: time of a ragged batch.
         """
-        if self.ndim and self.batch_size[self._dim(dim)] < 0:
+        dim = self._dim(dim)
+        if self.batch_size[dim] < 0:
             raise ContainerError(
                 "a ragged History cannot be unbound along time: unbind its conversations first"
             )
@@ -409,6 +415,8 @@ class History(TensorClass["nocast"]):
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
         """Joins dimensions into one, those of a ragged batch too."""
+        if not self.ndim:
+            return self.reshape(1)
         start, end = self._dim(start_dim), self._dim(end_dim)
         size = [*self.batch_size[:start], -1, *self.batch_size[end + 1 :]]
         return self.reshape(size)
@@ -431,24 +439,20 @@ def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
     """
     batch_size = kwargs.pop("batch_size", None)
     options = {name: kwargs.pop(name, None) for name in ("device", "names", "lock")}
-    if len(args) > len(FIELDS):
-        raise TypeError(
-            f"History takes at most {len(FIELDS)} positional arguments, got {len(args)}"
-        )
-    fields = {**dict(zip(FIELDS, args, strict=False)), **kwargs}
-    unknown = fields.keys() - set(FIELDS)
-    if unknown:
-        raise TypeError(
-            f"History has no field {', '.join(sorted(unknown))}; its fields: {', '.join(FIELDS)}"
-        )
+    fields = given_fields(args, kwargs)
     fields = {name: plain_value(value) for name, value in fields.items() if value is not None}
     if batch_size is None:
         batch_size = list_shape(fields.get("role")) or ()
-    size = torch.Size((batch_size,) if isinstance(batch_size, int) else batch_size)
-    device = None if options["device"] is None else torch.device(options["device"])
+    size, device = shape_of(batch_size), device_named(options["device"])
     if any(map(is_tensor_collection, fields.values())):
-        entries = {name: field_entry(name, value, size, device) for name, value in fields.items()}
-        _tensorclass_init(self, **entries, batch_size=size, device=device)
+        try:
+            _tensorclass_init(
+                self, **message_entries(fields, size, device), batch_size=size, device=device
+            )
+        except RuntimeError as error:
+            raise ContainerError(
+                f"fields do not fit the batch size {list(size)}: {error}"
+            ) from error
     else:
         made = self._made(stored_fields(fields, size, device))
         for name, value in made.__dict__.items():

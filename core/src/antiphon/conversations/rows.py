@@ -16,7 +16,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict, is_non_
 from antiphon.conversations.chats import openai_messages, stored_message
 from antiphon.conversations.fields import batch_values
 from antiphon.conversations.folded import FoldedMessages, unfolded_message, with_equal_fields
-from antiphon.errors import ContainerError
+from antiphon.errors import ContainerError, InvalidMessage
 
 
 def device_of(td: Any) -> torch.device | None:
@@ -222,6 +222,8 @@ def stored_fields(fields: Message, size: torch.Size, device: torch.device | None
     """The storage of a batch of `size` from fields that are values or (nested) lists of values."""
     if not size:
         return unfolded_message(stored_message(fields), device)
+    if "role" not in fields:
+        raise InvalidMessage("messages need a role: pass role=, one string for all or a list")
     rows = _field_rows(fields, tuple(size), device)
     return stack_rows(equal_rows(rows, len(size) - 1), len(size) - 1, device)
 
@@ -245,13 +247,6 @@ def filled(size: Any, count: int) -> list[int] | None:
             return None
         size[size.index(-1)] = count // known
     return size if all(n >= 0 for n in size) and math.prod(size) == count else None
-
-
-def shape_of(shape: tuple[Any, ...]) -> torch.Size:
-    """A shape that was given as one argument or as several."""
-    if len(shape) == 1 and not isinstance(shape[0], int):
-        shape = tuple(shape[0])
-    return torch.Size(shape)
 
 
 def reshaped(td: Any, size: Sequence[int], is_ragged: bool, count: int) -> Any:

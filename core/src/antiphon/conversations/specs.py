@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from antiphon.conversations.arguments import shape_of
 from antiphon.errors import ContainerError
 
 
@@ -20,7 +21,7 @@ def container_spec(
     """
     from antiphon.envs import Composite
 
-    shape = tuple(shape)
+    shape = tuple(shape_of(shape))
     unknown = set(names or ()) - set(known)
     if unknown:
         raise ContainerError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
+from antiphon.conversations.arguments import said, switch, whole
 from antiphon.conversations.encoding import Encoded, as_tensor, chat_texts, encode_chats, pad_id
 from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.template_forms import renderable
@@ -35,6 +36,16 @@ def apply_template(
     with_mask: bool,
 ) -> Any:
     """What `History.apply_chat_template` documents."""
+    for name, given in (
+        ("add_generation_prompt", add_generation_prompt),
+        ("continue_final_message", continue_final_message),
+        ("tokenize", tokenize),
+        ("return_dict", return_dict),
+        ("return_assistant_tokens_mask", with_mask),
+    ):
+        switch(name, given)
+    if max_length is not None and whole("max_length", max_length) < 0:
+        raise InvalidParameter(f"max_length must not be negative, got {max_length}")
     if tokenize is None:
         tokenize = with_mask or return_tensors is not None or bool(return_dict)
     if return_tensors not in (None, "pt", "np"):
@@ -58,7 +69,7 @@ def apply_template(
     if template.tokenizer is None:
         raise InvalidParameter("tokenize needs a tokenizer: pass tokenizer=")
     rows = encode_chats(chats, template, add_generation_prompt, continue_final_message)
-    if truncation and max_length is not None:
+    if _truncates(truncation) and max_length is not None:
         side = getattr(template.tokenizer, "truncation_side", "right")
         rows = [row.cut(max_length, side) for row in rows]
     size = _padded_size(padding, max_length, rows)
@@ -81,7 +92,8 @@ def apply_template(
     if depth == 0:
         return ids[0][None]
     if size is not None and return_tensors != "np":
-        return torch.stack(ids).reshape(*history.batch_size[:-1], size)
+        shape = (*history.batch_size[:-1], size)
+        return torch.stack(ids).reshape(shape) if ids else torch.zeros(shape, dtype=torch.int64)
     return nested_like(nested, depth, ids)
 
 
@@ -103,6 +115,10 @@ def _stacked(nested: Any, depth: int, rows: list[Any], size: int | None) -> Any:
 def _padded_size(
     padding: bool | str, max_length: int | None, rows: Sequence[Encoded]
 ) -> int | None:
+    if not isinstance(padding, (bool, str)):
+        raise InvalidParameter(
+            f"padding must be True, False, 'longest' or 'max_length', got {said(padding)}"
+        )
     if padding in (False, "do_not_pad"):
         return None
     if padding == "max_length":
@@ -114,6 +130,21 @@ def _padded_size(
     raise InvalidParameter(
         f"padding must be True, False, 'longest' or 'max_length', got {padding!r}"
     )
+
+
+def _truncates(truncation: bool | str) -> bool:
+    if isinstance(truncation, str) and truncation not in (
+        "longest_first",
+        "only_first",
+        "do_not_truncate",
+    ):
+        raise InvalidParameter(
+            "truncation must be True, False, 'longest_first', 'only_first' or 'do_not_truncate', got "
+            f"{truncation!r}"
+        )
+    return bool(
+        truncation if isinstance(truncation, str) else switch("truncation", truncation)
+    ) and (truncation != "do_not_truncate")
 
 
 def _by_processor(

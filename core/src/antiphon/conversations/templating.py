@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from antiphon.conversations.arguments import said
 from antiphon.conversations.template_forms import renderable
-from antiphon.errors import FamilyNotFound, PluginError, RenderError
+from antiphon.errors import FamilyNotFound, InvalidParameter, PluginError, RenderError
 from antiphon.families import ModelFamily
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering
 
 Message = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Template:
@@ -39,6 +41,21 @@ class Template:
     chat_template: str | None = None
     name: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no template and no name.
+
+        Raises:
+            InvalidParameter: says what it is.
+        """
+        if not isinstance(self.chat_template, (str, type(None))):
+            raise InvalidParameter(
+                f"chat_template must be Jinja source, got {said(self.chat_template)}"
+            )
+        if not isinstance(self.name, (str, ModelFamily, type(None))):
+            raise InvalidParameter(
+                f"chat_template_name must be the name of a dialect, got {said(self.name)}"
+            )
 
     @functools.cached_property
     def family(self) -> str | None:
@@ -261,11 +278,10 @@ def add_chat_template(
     """
     from antiphon.registry import register_family
 
-    if isinstance(model_family_keywords, str):
-        raise PluginError(
-            f"model_family_keywords must be a list of strings, got {model_family_keywords!r}"
-        )
-    keywords = tuple(keyword.lower() for keyword in model_family_keywords or ())
+    given = () if model_family_keywords is None else model_family_keywords
+    if not isinstance(given, (list, tuple)) or not all(isinstance(word, str) for word in given):
+        raise PluginError(f"model_family_keywords must be a list of strings, got {said(given)}")
+    keywords = tuple(keyword.lower() for keyword in given)
     if any(not keyword.strip() for keyword in keywords):
         raise PluginError(
             "model_family_keywords holds an empty keyword, which would match every model"

@@ -1,0 +1,71 @@
+"""What callers pass besides messages: whole numbers, shapes, devices and switches. Wrong ones are refused by name."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from antiphon.errors import ContainerError, InvalidParameter
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number.
+
+    Raises:
+        InvalidParameter: `value` is something else, True and False among it.
+    """
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    raise InvalidParameter(f"{name} must be a whole number, got {said(value)}")
+
+
+def switch(name: str, value: Any) -> Any:
+    """True, False (0 and 1 likewise), or None where it is left open.
+
+    Raises:
+        InvalidParameter: `value` is something else.
+    """
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    raise InvalidParameter(f"{name} must be True or False, got {said(value)}")
+
+
+def shape_of(shape: Any) -> torch.Size:
+    """A shape that was given as a number, as several, or as a sequence of them; -1 is a size left open.
+
+    Raises:
+        ContainerError: it holds something else.
+    """
+    sizes = (shape,) if hasattr(shape, "__index__") and not hasattr(shape, "__len__") else shape
+    if isinstance(sizes, tuple) and len(sizes) == 1 and not hasattr(sizes[0], "__index__"):
+        sizes = sizes[0]
+    try:
+        return torch.Size([operator.index(size) for size in sizes])
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise ContainerError(
+            f"a shape is whole numbers of at most 64 bits, got {said(shape)}"
+        ) from error
+
+
+def device_of(device: Any) -> torch.device | None:
+    """A device by name, or None where it is left open.
+
+    Raises:
+        ContainerError: there is no such device.
+    """
+    try:
+        return None if device is None else torch.device(device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ContainerError(f"there is no device {said(device)}: {error}") from error
+
+
+def said(value: Any) -> str:
+    """A value as a sentence names it: its type, and what it is where that is short."""
+    text = repr(value) if isinstance(value, (str, bytes, int, float, list, tuple, dict)) else ""
+    name = "None" if value is None else type(value).__name__
+    return f"{name} {text}" if 0 < len(text) <= 60 else name
