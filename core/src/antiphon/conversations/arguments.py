@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import ContainerError, InvalidParameter
+
+if TYPE_CHECKING:
+    import torch
 
 
 def whole(name: str, value: Any) -> int:
@@ -41,6 +42,8 @@ def shape_of(shape: Any) -> torch.Size:
     Raises:
         ContainerError: it holds something else.
     """
+    import torch  # not above: rendering and commands need `said` alone
+
     sizes = (shape,) if hasattr(shape, "__index__") and not hasattr(shape, "__len__") else shape
     if isinstance(sizes, tuple) and len(sizes) == 1 and not hasattr(sizes[0], "__index__"):
         sizes = sizes[0]
@@ -58,6 +61,8 @@ def device_of(device: Any) -> torch.device | None:
     Raises:
         ContainerError: there is no such device.
     """
+    import torch
+
     try:
         return None if device is None else torch.device(device)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -110,9 +110,9 @@ def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
 
 def bytes_of(block: Block) -> int:
     """How many bytes the payload of a block has, about; 0 where that is not known."""
-    return {"arrow": len, "lines": lambda lines: sum(map(len, lines))}.get(block.kind, lambda _: 0)(
-        block.payload
-    )
+    if block.kind == "arrow":
+        return len(block.payload)
+    return sum(map(len, block.payload)) if block.kind == "lines" else 0
 
 
 def _arrow_rows(payload: bytes) -> Iterator[Any]:
