@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 
+import numpy as np
 import pytest
+import torch
 from antiphon.errors import InvalidParameter
 from antiphon.generation.sampling import SamplingParams, prompt_seeds, sample_seed
 from hypothesis import given
@@ -44,6 +47,66 @@ def test_a_parameter_of_one_backend_passes_by_name():
         SamplingParams.from_kwargs(given)
 
 
+def test_the_object_takes_any_name_and_refuses_unknown_ones_in_a_sentence():
+    assert SamplingParams(max_tokens=7, n=2, stop="a") == SamplingParams.from_kwargs(
+        {"max_new_tokens": 7, "num_return_sequences": 2, "stop_sequences": "a"}
+    )
+    with pytest.raises(InvalidParameter, match=r"'temprature'.*did you mean 'temperature'"):
+        SamplingParams(temprature=1.0)
+    with pytest.raises(InvalidParameter, match=r"'nope' is not .*; see antiphon.SamplingParams"):
+        SamplingParams(nope=3)
+    with pytest.raises(InvalidParameter, match=r"both 'max_tokens' and 'max_new_tokens'"):
+        SamplingParams(max_tokens=7, max_new_tokens=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("max_length", "max_new_tokens"),
+        ("min_length", "min_new_tokens"),
+        ("logit_bias", "sequence"),
+    ],
+)
+def test_names_that_mean_something_else_are_told_what_to_use(name, instead):
+    with pytest.raises(InvalidParameter, match=f"'{name}'.*use {instead}"):
+        SamplingParams.from_kwargs({name: 3})
+
+
+def test_none_stands_for_the_default_of_every_parameter():
+    names = {field.name for field in dataclasses.fields(SamplingParams)} - {"extras"}
+    assert SamplingParams(**dict.fromkeys(names)) == SamplingParams()
+    base = SamplingParams(max_new_tokens=3, top_p=0.5)
+    changed = SamplingParams.from_kwargs({"max_new_tokens": None, "top_p": None}, base=base)
+    assert changed == SamplingParams()
+
+
+def test_numbers_of_numpy_and_torch_are_numbers():
+    params = SamplingParams(
+        max_new_tokens=np.int64(3),
+        temperature=torch.tensor(0.5),
+        seed=np.int32(4),
+        stop_token_ids=torch.tensor([5, 2]),
+        extras={"bias": np.array([1, 2])},
+    )
+    same = SamplingParams(
+        max_new_tokens=3, temperature=0.5, seed=4, stop_token_ids=(2, 5), extras=[("bias", [1, 2])]
+    )
+    assert params == same
+    assert hash(params) == hash(same)
+
+
+@pytest.mark.parametrize("given", [[1, 2], "abc", 5, {1: 2}])
+def test_what_is_no_mapping_of_names_is_refused(given):
+    with pytest.raises(InvalidParameter, match=r"mapping of names|'1' is not a sampling parameter"):
+        SamplingParams.from_kwargs(given)
+
+
+@pytest.mark.parametrize("extras", [5, ["ab"], [(1, 2)], [("a", 1, 2)]])
+def test_extras_that_are_no_pairs_are_refused(extras):
+    with pytest.raises(InvalidParameter, match="extras must be"):
+        SamplingParams(extras=extras)
+
+
 def test_one_parameter_under_two_names_is_refused():
     with pytest.raises(
         InvalidParameter,
@@ -76,6 +139,7 @@ def test_one_parameter_under_two_names_is_refused():
         ("early_stopping", "sometimes"),
         ("log_prob_convention", "processed"),
         ("seed", -1),
+        ("seed", 1 << 64),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(name, value):

@@ -423,6 +423,16 @@ def test_half_a_backend_is_refused(tokenizer):
         LLMWrapper(Half(), tokenizer=tokenizer)
 
 
+def test_parameters_of_another_backend_are_refused_in_an_object_too(make):
+    with pytest.raises(InvalidParameter, match=r"'flavor'.*of scripted.*did you mean 'flavour'"):
+        make(generate_kwargs=SamplingParams(extras={"flavor": 1}))
+    known = make(generate_kwargs=SamplingParams(extras={"flavour": 1}, n=2))
+    assert known.params.extra == {"flavour": 1}
+    assert known.num_samples == 2
+    with pytest.raises(InvalidParameter, match="mapping of names"):
+        make(generate_kwargs=[("max_tokens", 3)])
+
+
 def test_input_that_is_not_there_is_named(make):
     with pytest.raises(InvalidParameter, match=r"\('history', 'prompt'\).*its keys: 'other'"):
         make()(TensorDict(other=torch.zeros(1), batch_size=(1,)))

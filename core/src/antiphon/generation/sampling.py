@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import math
 import sys
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from antiphon.errors import InvalidParameter
 
@@ -42,10 +43,34 @@ ALIASES: Mapping[str, str] = {
     "top_logprobs": "logprobs",
 }
 
+#: Names of other libraries that no parameter is an alias of, and what to use in their place.
+_INSTEAD: Mapping[str, str] = {
+    "logit_bias": "use sequence_bias with the transformers backend, logit_bias with vLLM",
+    "max_length": "it counts the prompt too; use max_new_tokens",
+    "min_length": "it counts the prompt too; use min_new_tokens",
+}
+_Class = TypeVar("_Class", bound=type)
 
+
+def _by_any_name(cls: _Class) -> _Class:
+    """Let a dataclass of parameters take their other names, and refuse unknown ones as `from_kwargs` does."""
+    make = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(make)
+    def initialise(self: Any, *args: Any, extras: Any = (), **given: Any) -> None:
+        values, _ = _standard(given, (), "SamplingParams itself")
+        make(self, *args, extras=extras, **values)
+
+    cls.__init__ = initialise  # type: ignore[misc]
+    return cls
+
+
+@_by_any_name
 @dataclass(frozen=True)
 class SamplingParams:
     """How to sample; validated, hashable, picklable.
+
+    A parameter may have any of its names (``max_tokens=8``); None stands for its default.
 
     Attributes:
         max_new_tokens: Most tokens an answer may have; None: what fits into the model's context.
@@ -108,13 +133,19 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Bring the values into one form and check them."""
         put = object.__setattr__
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if value is None:
+                put(self, each.name, each.default)
+            elif hasattr(value, "tolist"):  # a number or numbers of numpy or torch
+                put(self, each.name, value.tolist())
         put(self, "stop_sequences", _strings("stop_sequences", self.stop_sequences))
         put(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
         if self.end_token_ids is not None:
             put(self, "end_token_ids", _ids("end_token_ids", self.end_token_ids))
-        if self.top_k is None or self.top_k == -1:
+        if self.top_k == -1:
             put(self, "top_k", 0)
-        if self.logprobs is None or self.logprobs is False or self.logprobs is True:
+        if self.logprobs is False or self.logprobs is True:
             put(self, "logprobs", 0)
         put(self, "prompt_log_probs", _flag("prompt_log_probs", self.prompt_log_probs, counts=True))
         for name in (
@@ -152,7 +183,7 @@ class SamplingParams:
                 f"({self.num_beams}); a beam "
                 "search returns at most one answer per beam."
             )
-        put(self, "extras", tuple(sorted((name, _freeze(value)) for name, value in self.extras)))
+        put(self, "extras", _pairs(self.extras))
 
     @classmethod
     def from_kwargs(
@@ -175,21 +206,13 @@ class SamplingParams:
             InvalidParameter: An unknown name (with the nearest known one), a name given twice, a
                 value out of range.
         """
-        values: dict[str, Any] = {}
-        others: dict[str, Any] = dict(base.extras) if base else {}
-        called: dict[str, str] = {}
-        for given, value in (kwargs or {}).items():
-            name = ALIASES.get(given, given)
-            if name in values:
-                raise InvalidParameter(
-                    f"Cannot specify both {called[name]!r} and {given!r}: both are {name}; give it once."
-                )
-            if name in _STANDARD:
-                values[name], called[name] = value, given
-            elif given in extras:
-                others[given] = value
-            else:
-                raise InvalidParameter(_unknown(given, extras, backend))
+        if base is not None and not isinstance(base, SamplingParams):
+            raise InvalidParameter(f"base must be SamplingParams, not {type(base).__name__}.")
+        values, own = _standard(kwargs or {}, extras, backend)
+        values = {
+            name: _DEFAULTS[name] if value is None else value for name, value in values.items()
+        }
+        others = {**(base.extra if base else {}), **own}
         if (
             "temperature" in values
             and values.get("do_sample") is True
@@ -233,7 +256,8 @@ class SamplingParams:
         return self.temperature
 
 
-_STANDARD = frozenset(f.name for f in dataclasses.fields(SamplingParams)) - {"extras"}
+_DEFAULTS = {f.name: f.default for f in dataclasses.fields(SamplingParams)}
+_STANDARD = frozenset(_DEFAULTS) - {"extras"}
 _LOWEST_INT = {
     "max_new_tokens": 1,
     "min_new_tokens": 0,
@@ -304,12 +328,58 @@ def _bytes(row: Sequence[int]) -> bytes:
     return numbers.tobytes()
 
 
+def _standard(
+    given: Any, extras: Collection[str], backend: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return parameters under their standard names, and those that are the backend's own."""
+    if not isinstance(given, Mapping):
+        raise InvalidParameter(
+            f"Sampling parameters are a mapping of names to values, or SamplingParams, not {type(given).__name__}."
+        )
+    values: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    called: dict[str, str] = {}
+    for key, value in given.items():
+        name = ALIASES.get(key, key)
+        if name in values:
+            raise InvalidParameter(
+                f"Cannot specify both {called[name]!r} and {key!r}: both are {name}; give it once."
+            )
+        if name in _STANDARD:
+            values[name], called[name] = value, key
+        elif key in extras:
+            own[key] = value
+        else:
+            raise InvalidParameter(_unknown(str(key), extras, backend))
+    return values, own
+
+
+def _pairs(extras: Any) -> tuple[tuple[str, Any], ...]:
+    pairs = (
+        list(extras.items())
+        if isinstance(extras, Mapping)
+        else list(_tuple("extras", extras, "pairs"))
+    )
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise InvalidParameter(f"extras must be pairs of a name and a value, not {pair!r}.")
+    return tuple(
+        sorted(((name, _freeze(value)) for name, value in pairs), key=lambda pair: pair[0])
+    )
+
+
 def _unknown(name: str, extras: Collection[str], backend: str) -> str:
     known = [*_STANDARD, *ALIASES, *extras]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = (
-        f"; did you mean {near[0]!r}?" if near else "; see antiphon.SamplingParams for the names."
-    )
+    if name in _INSTEAD:
+        hint = f": {_INSTEAD[name]}."
+    elif near:
+        hint = f"; did you mean {near[0]!r}?"
+    else:
+        hint = (
+            "; see antiphon.SamplingParams for the names (what one backend alone knows goes through the wrapper's "
+            "generate_kwargs)."
+        )
     return f"{name!r} is not a sampling parameter of {backend}{hint}"
 
 
@@ -352,6 +422,8 @@ def _flag(name: str, value: Any, *, counts: bool = False) -> bool:
 def _check_int(name: str, value: Any, low: int) -> None:
     if value is None and name in _OPTIONAL:
         return
+    if name == "seed" and isinstance(value, int) and value >= 1 << 64:
+        raise InvalidParameter(f"seed must be below 2**64, not {value}.")
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         told = _IN_WORDS.get(name, f"{name} must be a whole number of at least {low}")
         raise InvalidParameter(f"{told}: {name}={value!r}.")
@@ -371,6 +443,10 @@ def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> fl
 
 
 def _freeze(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_freeze, value))
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(item) for item in value)
     if isinstance(value, dict):

@@ -24,7 +24,10 @@ def sampling(
 ) -> tuple[SamplingParams, int | None]:
     """Return the sampling parameters, and how many samples get a dimension of their own."""
     if isinstance(given, SamplingParams):
-        params = given
+        # By way of the names, so that one which only another backend knows is told.
+        params = SamplingParams.from_kwargs(
+            given.extra, base=given, extras=backend.extra_parameters, backend=backend.name
+        )
         named = params.num_return_sequences > 1
     else:
         params = SamplingParams.from_kwargs(
