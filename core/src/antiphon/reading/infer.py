@@ -15,8 +15,9 @@ from antiphon.errors import GrammarUnavailable
 from antiphon.reading.grammar import Grammar
 from antiphon.reading.infer_answers import add_answers
 from antiphon.reading.infer_contents import add_contents
+from antiphon.reading.infer_others import add_others
 from antiphon.reading.infer_plain import plain_problem, tells_prompts
-from antiphon.reading.infer_turns import MARKER, probe_turns, prompts_of, role_forms
+from antiphon.reading.infer_turns import MARKER, Turns, probe_turns, prompts_of, role_forms
 from antiphon.reading.probing import Prober, conversation, word
 
 _KEPT: dict[object, Grammar | str] = {}
@@ -59,15 +60,15 @@ def _infer(prober: Prober, name: str) -> Grammar:
     problem = ""
     # Some templates print contents that are given as parts with something else around them.
     for both_ways in (False, True):
-        grammar, prober, prompts = _attempt(prober, name, both_ways)
+        grammar, prober, turns = _attempt(prober, name, both_ways)
         found = plain_problem(grammar, prober)
         if not found:
-            return _with_prompts(grammar, prober, prompts)
+            return _completed(grammar, prober, turns)
         if grammar.reasoning is not None and grammar.reasoning.separate:
             # Templates may print the block at one place and leave it to the content at another.
             kept = replace(grammar, reasoning=replace(grammar.reasoning, separate=False))
             if not plain_problem(kept, prober):
-                return _with_prompts(kept, prober, prompts)
+                return _completed(kept, prober, turns)
         problem = problem or found
     raise GrammarUnavailable(
         f"The grammar inferred for {name!r} does not read the template's own rendering back "
@@ -75,16 +76,21 @@ def _infer(prober: Prober, name: str) -> Grammar:
     )
 
 
-def _with_prompts(grammar: Grammar, prober: Prober, prompts: tuple[str, ...]) -> Grammar:
-    """Return the grammar with what asks for an answer, where that can be told from the rest."""
+def _completed(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
+    """Return a grammar that reads the usual roles with what asks for an answer and with messages of
+    other roles, as far as both can be told from the rest.
+    """
+    prompts = prompts_of(turns)
     made = replace(grammar, generation_prompts=prompts)
-    is_told = prompts and tells_prompts(made, prober) and not plain_problem(made, prober)
-    return made if is_told else grammar
+    if prompts and tells_prompts(made, prober) and not plain_problem(made, prober):
+        grammar = made
+    made = add_others(grammar, prober, turns)
+    return grammar if made == grammar or plain_problem(made, prober) else made
 
 
-def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober, tuple[str, ...]]:
+def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober, Turns]:
     """Read a grammar off a template; returns it with the form of contents that shows it, and what
-    asks for an answer.
+    stands between messages.
     """
     try:
         turns = probe_turns(prober, both_ways)
@@ -104,7 +110,7 @@ def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Probe
         ends.append(eos)
     grammar = Grammar(name=name, roles=role_forms(turns), end_tokens=tuple(ends))
     grammar = add_contents(add_answers(grammar, prober, turns), prober)
-    return grammar, prober, prompts_of(turns)
+    return grammar, prober, turns
 
 
 def _special_tokens(tokenizer: Any) -> Mapping[str, Any]:

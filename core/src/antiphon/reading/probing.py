@@ -14,7 +14,7 @@ from antiphon.reading.turn_forms import shared_start
 
 Message = dict[str, Any]
 
-WORDS = {"s": "Syswq", "u": "Usrwq", "a": "Astwq", "t": "Tolwq"}
+WORDS = {"s": "Syswq", "u": "Usrwq", "a": "Astwq", "t": "Tolwq", "x": "Othwq"}
 ROLES = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
 
 

@@ -1,0 +1,129 @@
+"""Messages of roles that a grammar does not know by name, where its template prints any role in one form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from antiphon.engine.caches import BoundedCache
+from antiphon.reading.grammar import OTHER, Grammar, Literals, RoleForm, Slot
+from antiphon.reading.ids import literals_of
+
+_MAX_ROLES = 8
+"""Roles beyond the grammar's own that a conversation may have."""
+
+_KEPT: BoundedCache[tuple[int, tuple[str, ...]], tuple[Grammar, Grammar]] = BoundedCache(64)
+
+
+def with_roles_of(grammar: Grammar, text: str) -> Grammar:
+    """Return the grammar with the forms of the roles that a rendering's headers name.
+
+    Args:
+        grammar: The grammar; without `Grammar.others` it is returned as it is.
+        text: The rendering, its control tokens written out.
+    """
+    if not grammar.others:
+        return grammar
+    names = _named(grammar, text)
+    if not names:
+        return grammar
+    key = (id(grammar), names)
+    kept = _KEPT.get(key)
+    if kept is None or kept[0] is not grammar:
+        kept = grammar, _expanded(grammar, names)
+        _KEPT.put(key, kept)
+    return kept[1]
+
+
+def with_form(grammar: Grammar, form: RoleForm) -> Grammar:
+    """Return the grammar with one more form: where it has the same for other places, for these as well."""
+    roles = list(grammar.roles)
+    for place, known in enumerate(roles):
+        if replace(known, after=form.after) == form:
+            if known.after is not None and form.after is not None:
+                after = tuple(dict.fromkeys((*known.after, *form.after)))
+                roles[place] = replace(known, after=after)
+            return replace(grammar, roles=tuple(roles))
+    return replace(grammar, roles=(*roles, form))
+
+
+def _named(grammar: Grammar, text: str) -> tuple[str, ...]:
+    """Return the roles that headers in a text name, less the usual ones and those of the grammar's
+    own forms, and less what is a marker of another meaning (``<|end|>`` is no message of the role
+    ``end``).
+    """
+    known = {"system", "user", "assistant", *(form.role for form in grammar.roles)}
+    found: dict[str, None] = {}
+    for header in _headers(grammar.roles, grammar.others):
+        for match in header.finditer(text):
+            name = match["name"]
+            if name not in known and name not in found and not is_literal(grammar, match["header"]):
+                found[name] = None
+                if len(found) == _MAX_ROLES:
+                    return tuple(found)
+    return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _headers(
+    roles: tuple[RoleForm, ...], others: tuple[RoleForm, ...]
+) -> tuple[re.Pattern[str], ...]:
+    """Return the expressions of headers with a role's name, behind what ends the message before."""
+    closers: dict[str, set[str]] = {}
+    for form in (*roles, *others):
+        if isinstance(form.closer, str):
+            closers.setdefault(form.role, set()).update((form.closer, *form.other_closers))
+    made = []
+    for form in others:
+        if form.role != OTHER or not isinstance(form.opener, tuple):
+            continue
+        place = form.opener.index(Slot("role"))
+        before, behind = (
+            "".join(re.escape(part) for part in side if isinstance(part, str))
+            for side in (form.opener[:place][-1:], form.opener[place + 1 :][:1])
+        )
+        ends = [end for role in form.after or () for end in closers.get(role, {""} if role else ())]
+        closed = "" if form.unclosed or "" in ends else "|".join(map(re.escape, {*ends}))
+        start = rf"(?:\A|{closed})" if closed else ""
+        made.append(re.compile(rf"{start}(?P<header>{before}(?P<name>\w[\w-]{{0,40}}){behind})"))
+    return tuple(made)
+
+
+def is_literal(grammar: Grammar, header: str) -> bool:
+    """Whether a header stands in one of the grammar's literals."""
+    bare = header.strip()
+    return any(bare in literal for literal in literals_of(replace(grammar, others=())))
+
+
+def _expanded(grammar: Grammar, names: tuple[str, ...]) -> Grammar:
+    for form in grammar.others:
+        after = form.after and tuple(
+            name for role in form.after for name in (names if role == OTHER else (role,))
+        )
+        form = replace(form, after=after)
+        for name in names if form.role == OTHER else (form.role,):
+            grammar = with_form(
+                grammar,
+                replace(
+                    form,
+                    role=name,
+                    opener=_filled(form.opener, name),
+                    closer=_filled(form.closer, name),
+                ),
+            )
+    return grammar
+
+
+def _filled(literals: Literals, name: str) -> Literals:
+    """Return literals with a role's name in its slots."""
+    if isinstance(literals, str):
+        return literals
+    made: list[str | Slot] = []
+    for part in literals:
+        item = name if part == Slot("role") else part
+        if made and isinstance(item, str) and isinstance(made[-1], str):
+            made[-1] += item
+        else:
+            made.append(item)
+    return made[0] if len(made) == 1 and isinstance(made[0], str) else tuple(made)
