@@ -11,16 +11,22 @@ unequal lengths are lazy stacks of rows, so ``get(name, as_list=True)``, ``as_pa
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import NonTensorData, TensorClass, is_tensor_collection
+from tensordict import NonTensorData, TensorClass
 
-from antiphon.conversations.fields import field_entry
+from antiphon.conversations.arguments import said, switch
+from antiphon.conversations.constructors import of_histories, of_texts, placed
 from antiphon.conversations.history import History
-from antiphon.conversations.padding import Side, pad_storage, place_storage, unpad_rows
+from antiphon.conversations.padding import (
+    Side,
+    check_padding,
+    pad_storage,
+    place_storage,
+    unpad_rows,
+)
 from antiphon.conversations.ragged import ragged, shared_values
 from antiphon.conversations.specs import container_spec, tensor_leaf
 from antiphon.errors import ContainerError
@@ -50,6 +56,7 @@ def _flags(value: Any) -> list[bool]:
 
 
 def _pad(container: Any, names: Sequence[str], fill: float, side: Side | None, sizes: Any) -> Any:
+    check_padding(fill, side, sizes)
     if _is_padded(container):
         raise ContainerError(f"this {type(container).__name__} is padded already; unpad() it first")
     sides: dict[str, Side] = {name: side or "right" for name in names}
@@ -74,6 +81,10 @@ def _with_told(td: Any, container: Any) -> Any:
 
 
 def _unpad(container: Any, names: Sequence[str], masks: Any) -> Any:
+    if not isinstance(masks, (Masks, torch.Tensor, type(None))):
+        raise ContainerError(f"masks must be Masks or a tensor, got {said(masks)}")
+    if masks is None and container.padded is not None and not _is_padded(container):
+        return container  # nothing to take away
     rows = unpad_rows(container._tensordict, names, masks)
     known = shared_values(container._tensordict, "fingerprints")
     shared = {"fingerprints": known[0]} if known else None
@@ -148,6 +159,7 @@ class Tokens(TensorClass["nocast"]):
         from antiphon.conversations.reading_back import tokens_to_text
 
         self.check_tokenizer(tokenizer)
+        switch("skip_special_tokens", skip_special_tokens)
         return tokens_to_text(
             self.unpad(masks) if _is_padded(self) else self, tokenizer, skip_special_tokens
         )
@@ -229,6 +241,8 @@ class Masks(TensorClass["nocast"]):
         """
         if like is None:
             return _pad(self, _MASKS, False, side, sizes)
+        if not isinstance(like, Tokens):
+            raise ContainerError(f"masks are padded like Tokens, not like {said(like)}")
         made = type(self)._from_tensordict(
             place_storage(self._tensordict, _MASKS, False, like._tensordict)
         )
@@ -237,7 +251,9 @@ class Masks(TensorClass["nocast"]):
 
     def unpad(self, masks: Masks | torch.Tensor | None = None) -> Self:
         """Ragged rows without padding."""
-        return _unpad(self, _MASKS, self if masks is None else masks)
+        if masks is None and _is_padded(self):
+            masks = self
+        return _unpad(self, _MASKS, masks)
 
 
 class LogProbs(TensorClass["nocast"]):
@@ -330,7 +346,7 @@ class Text(TensorClass["nocast"]):
             self,
             tokenizer,
             padding,
-            max_length if truncation else None,
+            max_length if switch("truncation", truncation) else None,
             truncation,
             add_special_tokens,
         )
@@ -443,53 +459,7 @@ class ChatHistory(TensorClass["nocast"]):
         return encode_history(self, Template(tokenizer, chat_template, chat_template_name, kwargs))
 
 
-# Constructors: lists of strings without a switch, and histories that lack their time dimension
-
-_text_init = Text.__init__
-_chat_init = ChatHistory.__init__
-
-
-def _size(batch_size: Any) -> torch.Size:
-    return torch.Size(
-        () if batch_size is None else (batch_size,) if isinstance(batch_size, int) else batch_size
-    )
-
-
-def _init_text(self: Text, *args: Any, **kwargs: Any) -> None:
-    kwargs.update(zip(_PARTS, args, strict=False))
-    size = _size(kwargs.get("batch_size"))
-    device = kwargs.get("device")
-    device = None if device is None else torch.device(device)
-    for name in _PARTS:
-        value = kwargs.get(name)
-        if isinstance(value, (list, tuple)) and not size:
-            # A list without a batch size is a batch all the same: nobody means one text that is a list.
-            kwargs[name] = field_entry(name, value, (len(value),), device)
-        elif value is not None and not is_tensor_collection(value):
-            kwargs[name] = field_entry(name, value, size, device)
-    _text_init(self, **kwargs)
-
-
-def _init_chat(self: ChatHistory, *args: Any, **kwargs: Any) -> None:
-    kwargs.update(zip(_PARTS, args, strict=False))
-    dims = len(_size(kwargs.get("batch_size")))
-    for name in _PARTS:
-        value = kwargs.get(name)
-        if value is None:
-            continue
-        if isinstance(value, (list, tuple)):
-            value = History.from_chats(value)
-        if not isinstance(value, History):
-            continue  # stored as it is, as in TorchRL: whoever reads it says that it is none
-        if value.ndim == dims:
-            warnings.warn(
-                f"the {name} of a ChatHistory of {dims} dimensions needs one more, for time: it was unsqueezed",
-                stacklevel=2,
-            )
-            value = value.unsqueeze(-1)
-        kwargs[name] = value
-    _chat_init(self, **kwargs)
-
-
-Text.__init__ = _init_text
-ChatHistory.__init__ = _init_chat
+for _tensors in (Tokens, Masks, LogProbs):
+    _tensors.__init__ = placed(_tensors.__init__)
+Text.__init__ = of_texts(Text.__init__)
+ChatHistory.__init__ = of_histories(ChatHistory.__init__)

@@ -239,14 +239,14 @@ def decoded(tokenizer: Any, rows: Sequence[Any], skip_special_tokens: bool = Fal
     batched: Any
     for batched in (getattr(tokenizer, "backend_tokenizer", None), tokenizer):
         if hasattr(batched, "decode_batch"):
-            return list(batched.decode_batch(rows, skip_special_tokens=skip_special_tokens))
+            return list(batched.decode_batch(rows, skip_special_tokens=bool(skip_special_tokens)))
     options = (
         {"clean_up_tokenization_spaces": False}
         if hasattr(tokenizer, "clean_up_tokenization_spaces")
         else {}
     )
     return [
-        tokenizer.decode(row, skip_special_tokens=skip_special_tokens, **options) for row in rows
+        tokenizer.decode(row, skip_special_tokens=bool(skip_special_tokens), **options) for row in rows
     ]
 
 

@@ -12,9 +12,27 @@ from typing import Any, Literal
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
+from antiphon.conversations.arguments import said, whole
 from antiphon.errors import ContainerError
 
 Side = Literal["left", "right"]
+
+
+def check_padding(fill: Any, side: Any, sizes: Any) -> None:
+    """Refuse what can't be padded with, on, or to.
+
+    Raises:
+        ContainerError: a value that is no number, a side that is none, or sizes that are no lengths by name.
+    """
+    if not isinstance(fill, (bool, int, float)):
+        raise ContainerError(f"the value to pad with must be a number, got {said(fill)}")
+    if not isinstance(side, (str, type(None))) or side not in (None, "left", "right"):
+        raise ContainerError(f"side must be 'left' or 'right', got {said(side)}")
+    if not isinstance(sizes, (Mapping, type(None))):
+        raise ContainerError(f"sizes must be lengths by name, got {said(sizes)}")
+    for name, size in () if sizes is None else sizes.items():
+        if whole(f"the size of {name}", size) < 0:
+            raise ContainerError(f"the size of {name} to pad to must not be negative, got {size}")
 
 
 def token_rows(td: Any, name: str) -> Any:
@@ -85,7 +103,12 @@ def padded(
     """
     size = max((len(row) for row in rows), default=0) if size is None else size
     first = rows[0] if rows else torch.zeros(0, dtype=torch.int64)
-    out = torch.full((len(rows), size), value, dtype=first.dtype, device=first.device)
+    try:
+        out = torch.full((len(rows), size), value, dtype=first.dtype, device=first.device)
+    except (OverflowError, RuntimeError, TypeError) as error:  # not enough memory is one, and says so
+        raise ContainerError(
+            f"{len(rows)} rows of {first.dtype} can't be padded with {value} to {size}: {error}"
+        ) from error
     bounds = torch.empty((len(rows), 2), dtype=torch.int64, device=first.device)
     for i, row in enumerate(rows):
         if len(row) > size:
@@ -110,7 +133,7 @@ def pad_storage(
     `full` is a row's prompt and response side by side where both are there and make it up: the prompt
     padded on its side and the response on its own, so that all prompts end at one position.
     """
-    sizes = sizes or {}
+    sizes = {} if sizes is None else sizes
     batch = td.batch_size
     rows = {name: token_rows(td, name) for name in sides}
     rows = {name: value for name, value in rows.items() if value is not None}
@@ -222,7 +245,10 @@ def unpad_rows(td: Any, names: Sequence[str], masks: Any = None) -> dict[str, An
                 f"these are padded tokens and nothing says which of {name} are real: pass the attention mask of the "
                 "full sequence, or pad with this library, which keeps the bounds"
             )
-        flat = [row[start:end] for row, (start, end) in zip(leaves(rows), where, strict=True)]
+        there = leaves(rows)
+        if len(where) != len(there):
+            raise ContainerError(f"{name} has {len(there)} rows, and the mask is of {len(where)}")
+        flat = [row[start:end] for row, (start, end) in zip(there, where, strict=True)]
         result[name] = regrouped(rows, flat)
     return result
 
@@ -262,7 +288,10 @@ def _from_mask(td: Any, name: str, masks: Any) -> list[list[int]] | None:
     )
     if mask is None or not isinstance(mask, torch.Tensor):
         return None
-    widths = {key: _width(td, key) for key in ("prompt", "response", "full")}
+    try:
+        widths = {key: _width(td, key) for key in ("prompt", "response", "full")}
+    except RuntimeError:  # rows of unequal lengths: they have no padding that a mask could tell
+        return None
     if name == "prompt":
         mask = mask[..., : widths["prompt"]]
     elif name == "response":

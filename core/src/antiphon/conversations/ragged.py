@@ -82,6 +82,8 @@ def _ragged_storage(
 
 def _dense(value: Any, device: torch.device | None) -> torch.Tensor:
     if isinstance(value, list):
+        if not value:
+            return torch.zeros((0, 0), dtype=torch.int64, device=device)
         return torch.stack([_dense(item, device) for item in value])
     tensor: torch.Tensor = value
     return tensor if device is None else tensor.to(device)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict
 
+from antiphon.conversations.arguments import said, switch, whole
 from antiphon.conversations.encoding import as_tensor, decoded, pad_id
 from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.rows import storage
 from antiphon.conversations.templating import Template, read_answer, read_chat
-from antiphon.errors import ContainerError
+from antiphon.errors import ContainerError, InvalidParameter
 from antiphon.fingerprints import token_fingerprints
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def tokens_to_history(
     tokens: Tokens, template: Template, log_probs: LogProbs | None = None
 ) -> ChatHistory:
     """What `Tokens.to_history` documents."""
+    from antiphon.conversations.containers import LogProbs
     from antiphon.conversations.padding import depth_of, leaves, token_rows
 
     td = storage(tokens)
@@ -59,6 +61,8 @@ def tokens_to_history(
         )
     nested = next(iter(known.values()))
     flat = {name: _id_lists(rows, name) for name, rows in known.items()}
+    if not isinstance(log_probs, (LogProbs, type(None))):
+        raise ContainerError(f"log_probs must be LogProbs, got {said(log_probs)}")
     probs = token_rows(storage(log_probs), "response") if log_probs is not None else None
     flat_probs = None if probs is None else [row.tolist() for row in leaves(probs)]
     return _read_all(flat, nested, depth_of(nested), tokens, template, flat_probs)
@@ -88,21 +92,38 @@ def _id_lists(rows: Any, name: str) -> list[list[int]]:
 
 def text_to_history(text: Text, template: Template) -> ChatHistory:
     """What `Text.to_history` documents."""
-    parts = {name: _text_rows(text, name) for name in ("prompt", "response", "full")}
-    known = {name: rows for name, rows in parts.items() if rows is not None}
-    if not known:
-        raise ContainerError(
-            "this Text holds neither prompt, response nor full: there is nothing to convert"
-        )
-    nested, depth = next(iter(known.values()))
+    nested, depth, flat = _text_parts(text)
     return _read_all(
-        {n: flattened(rows, d) for n, (rows, d) in known.items()},
+        flat,
         nested,
         depth,
         text,
         template,
         None,
     )
+
+
+def _text_parts(text: Text) -> tuple[Any, int, dict[str, list[str]]]:
+    """The texts: one part in nested lists, how deep these are, and each part in one list.
+
+    Raises:
+        ContainerError: there are none, parts have unequal numbers of them, or a row is no text.
+    """
+    parts = {name: _text_rows(text, name) for name in ("prompt", "response", "full")}
+    known = {name: value for name, value in parts.items() if value is not None}
+    if not known:
+        raise ContainerError(
+            "this Text holds neither prompt, response nor full: there is nothing to convert"
+        )
+    flat = {name: flattened(rows, depth) for name, (rows, depth) in known.items()}
+    for name, texts in flat.items():
+        for row, item in enumerate(texts):
+            if not isinstance(item, str):
+                raise ContainerError(f"row {row} of {name} must be a text, got {said(item)}")
+    counts = {name: len(texts) for name, texts in flat.items()}
+    if len(set(counts.values())) > 1:
+        raise ContainerError(f"the parts of a Text have unequal numbers of rows: {counts}")
+    return *next(iter(known.values())), flat
 
 
 def _text_rows(text: Text, name: str) -> tuple[Any, int] | None:
@@ -115,7 +136,17 @@ def _text_rows(text: Text, name: str) -> tuple[Any, int] | None:
     while isinstance(probe, list):
         depth += 1
         probe = probe[0] if probe else None
+    if not _is_even(rows, depth):
+        raise ContainerError(
+            f"{name} of a Text must be texts nested equally deep, got {said(rows)}"
+        )
     return rows, depth
+
+
+def _is_even(rows: Any, depth: int) -> bool:
+    if depth == 0:
+        return not isinstance(rows, list)
+    return isinstance(rows, list) and all(_is_even(row, depth - 1) for row in rows)
 
 
 def _read_all(
@@ -223,9 +254,11 @@ def text_to_tokens(
     from antiphon.conversations.containers import Tokens
     from antiphon.conversations.ragged import ragged
 
-    parts = {name: _text_rows(text, name) for name in ("prompt", "response", "full")}
-    known = {name: value for name, value in parts.items() if value is not None}
-    flat = {name: flattened(rows, depth) for name, (rows, depth) in known.items()}
+    nested, depth, flat = _text_parts(text)
+    for given, value in (("padding", padding), ("add_special_tokens", add_special_tokens)):
+        switch(given, value)
+    if max_length is not None and whole("max_length", max_length) < 0:
+        raise InvalidParameter(f"max_length must not be negative, got {max_length}")
     ids: dict[str, list[list[int]]] = {}
     if "prompt" in flat:
         ids["prompt"] = _encode_start(flat["prompt"], tokenizer, add_special_tokens)
@@ -241,7 +274,6 @@ def text_to_tokens(
             ids = {name: [row[:limit] for row in rows] for name, rows in ids.items()}
     shaped = {}
     for name, rows in ids.items():
-        nested, depth = known[name]
         tensors = [as_tensor(row, torch.int64, text.device) for row in rows]
         shaped[name] = nested_like(nested, depth, tensors)
     shared = {"fingerprints": token_fingerprints(tokenizer)}

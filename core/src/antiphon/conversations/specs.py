@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from antiphon.conversations.arguments import shape_of
+from antiphon.conversations.arguments import said, shape_of
 from antiphon.errors import ContainerError
 
 
@@ -22,6 +22,10 @@ def container_spec(
     from antiphon.envs import Composite
 
     shape = tuple(shape_of(shape))
+    if names is not None and not (
+        isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+    ):
+        raise ContainerError(f"keys must be a list of names, got {said(names)}")
     unknown = set(names or ()) - set(known)
     if unknown:
         raise ContainerError(
