@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from antiphon import History, add_chat_template
-from antiphon.errors import AntiphonError, PluginError
+from antiphon import History, add_chat_template, extend, render, training_samples
+from antiphon.errors import AntiphonError, InvalidMessage, PluginError
 from container_tokenizers import small_tokenizer
 from tensordict import TensorDict
 
@@ -137,3 +137,13 @@ def test_templates_are_texts_and_their_names_strings() -> None:
             add_chat_template(
                 "wrongly-keyed", "{{ messages[0].content }}", model_family_keywords=[wrong]
             )
+
+
+def test_a_batch_or_a_message_where_one_conversation_belongs_is_told_apart() -> None:
+    message, _, batch, *_ = histories()
+    for wrong, what in ((batch, "a batch of 2 conversations"), (message, "one message")):
+        with pytest.raises(InvalidMessage, match=what):
+            render(wrong, small_tokenizer())
+        with pytest.raises(InvalidMessage, match=what):
+            training_samples(wrong, small_tokenizer())
+        refused(extend, None, wrong, tokenizer=small_tokenizer())

@@ -246,7 +246,8 @@ def decoded(tokenizer: Any, rows: Sequence[Any], skip_special_tokens: bool = Fal
         else {}
     )
     return [
-        tokenizer.decode(row, skip_special_tokens=bool(skip_special_tokens), **options) for row in rows
+        tokenizer.decode(row, skip_special_tokens=bool(skip_special_tokens), **options)
+        for row in rows
     ]
 
 

@@ -105,7 +105,11 @@ def padded(
     first = rows[0] if rows else torch.zeros(0, dtype=torch.int64)
     try:
         out = torch.full((len(rows), size), value, dtype=first.dtype, device=first.device)
-    except (OverflowError, RuntimeError, TypeError) as error:  # not enough memory is one, and says so
+    except (
+        OverflowError,
+        RuntimeError,
+        TypeError,
+    ) as error:  # not enough memory is one, and says so
         raise ContainerError(
             f"{len(rows)} rows of {first.dtype} can't be padded with {value} to {size}: {error}"
         ) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from antiphon.engine.sampled import SAMPLED_KEYS
@@ -38,8 +38,17 @@ def renderable(messages: Sequence[Message], template: str | None) -> list[Messag
     Calls and contents stay as they are stored where the template is not known.
 
     Raises:
-        InvalidMessage: a message holds a medium, and the template takes text alone.
+        InvalidMessage: a message holds a medium, and the template takes text alone; or what a `History` held is
+            one message or a batch.
     """
+    if isinstance(messages, Mapping):
+        raise InvalidMessage(
+            "this is one message, no conversation: call unsqueeze(0) on its History"
+        )
+    if messages and isinstance(messages[0], list):
+        raise InvalidMessage(
+            f"this is a batch of {len(messages)} conversations: pass them one by one, or the batch to render_batch()"
+        )
     result = []
     for index, message in enumerate(messages):
         if not _OWN.isdisjoint(message):
