@@ -22,19 +22,23 @@ def build(folder: Path, into: Path) -> None:
     subprocess.run([*pip, *installed], check=True, capture_output=True, timeout=120)
 
 
+@pytest.mark.parametrize("name", ["grey-parrot", "parrot2.5"])
 @pytest.mark.parametrize("kind", kinds())
-def test_new_plugin_installs_passes_its_tests_and_lints(kind: str, tmp_path: Path) -> None:
+def test_new_plugin_installs_passes_its_tests_and_lints(
+    kind: str, name: str, tmp_path: Path
+) -> None:
     pytest.importorskip("hatchling", reason="hatchling builds the new distribution")
     empty = tmp_path / "empty"
-    folder = tmp_path / "antiphon-grey-parrot"
-    done = antiphon("plugins", "new", kind, "grey-parrot", "--folder", str(folder), site=empty)
+    distribution = f"antiphon-{name.replace('.', '-')}"
+    folder = tmp_path / distribution
+    done = antiphon("plugins", "new", kind, name, "--folder", str(folder), site=empty)
     assert done.returncode == 0, done.stderr
-    assert "pip install -e ." in done.stdout
+    assert "pip install -e . pytest hypothesis" in done.stdout
     site = tmp_path / "site"
     build(folder, site)
-    record = records(site)["antiphon-grey-parrot"]
+    record = records(site)[distribution]
     assert (record["status"], record["error"]) == ("loaded", None)
-    assert record["provides"] == [f"{kind}:grey-parrot"]
+    assert record["provides"] == [f"{kind}:{name}"]
     tests = run(["-m", "pytest", "-q", "-c", str(folder / "pyproject.toml"), str(folder)], site)
     assert tests.returncode == 0, tests.stdout + tests.stderr
     for line in (["check", "."], ["format", "--check", "."]):
@@ -54,9 +58,12 @@ def test_new_plugin_installs_passes_its_tests_and_lints(kind: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        *((name, "can't be named") for name in ("7b", "a b", "", "grey--parrot", "../up", "Ārā")),
+        *(
+            (name, "can't be named")
+            for name in ("7b", "a b", "", "grey--parrot", "parrot.", "..", "../up", "Ārā")
+        ),
         ("Parrot", "for example 'parrot'"),
-        ("parrot2.5", "for example 'parrot2-5'"),
+        ("Parrot 2.5", "for example 'parrot-2.5'"),
         ("x" * 300, "at most 60"),
         ("antiphon-parrot", "leave out 'antiphon'"),
         ("chatml", "is taken by antiphon 0."),

@@ -168,14 +168,14 @@ def new(kind: str, name: str, folder: Path | None, as_json: bool) -> None:
         raise InvalidParameter(
             f"There is no kind {kind!r} of plugin to write; there are {', '.join(scaffold.kinds())}."
         )
-    folder = folder or Path(f"antiphon-{name.replace('_', '-')}")
+    folder = folder or Path(scaffold.distribution_of(name))
     written = scaffold.write_distribution(kind, name, folder)
     if as_json:
         _print_json([str(path) for path in written])
         return
     click.echo(f"{folder} is written ({len(written)} files). Go on with:\n")
     click.echo(f"    cd {shlex.quote(str(folder))}")
-    click.echo("    pip install -e .")
+    click.echo("    pip install -e . pytest hypothesis")
     click.echo(f"    antiphon plugins show {name}")
     click.echo("    pytest tests")
 

@@ -13,7 +13,7 @@ from antiphon.errors import InvalidParameter, PluginError
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*\Z")
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*\Z")
 _LONGEST = 60  # file systems and indexes take names up to some length
 _SUFFIX = ".in"
 
@@ -65,11 +65,13 @@ def _check_name(kind: str, name: str) -> None:
     from antiphon.testing.family_detection import NOBODYS
 
     if not _NAME.match(name) or len(name) > _LONGEST:
-        plain = re.sub("[^a-z0-9]+", "-", name.lower()).lstrip("-0123456789")[:_LONGEST].rstrip("-")
+        plain = (
+            re.sub("[^a-z0-9.]+", "-", name.lower()).lstrip("-.0123456789")[:_LONGEST].rstrip("-.")
+        )
         hint = f", for example {plain!r}" if plain and _NAME.match(plain) else ""
         shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "..."
         raise InvalidParameter(
-            f"A plugin can't be named {shown!r}: use small letters, digits and single dashes, at most"
+            f"A plugin can't be named {shown!r}: use small letters, digits and single dashes or dots, at most"
             f" {_LONGEST} of them, and begin with a letter{hint}."
         )
     if name.startswith("antiphon"):
@@ -77,7 +79,7 @@ def _check_name(kind: str, name: str) -> None:
             f"A plugin can't be named {name!r}: leave out 'antiphon', which is put before the name."
         )
     host = get_host(quiet=True)
-    wanted = {name, f"antiphon-{name.replace('_', '-')}"}
+    wanted = {name, distribution_of(name)}
     for record in host.records:
         if wanted & {record.name, record.distribution} or f"{kind}:{name}" in record.provides:
             raise InvalidParameter(
@@ -96,16 +98,22 @@ def _check_name(kind: str, name: str) -> None:
         )
 
 
+def distribution_of(name: str) -> str:
+    """Return the distribution's name as indexes write it (PEP 503)."""
+    return f"antiphon-{re.sub('[_.]', '-', name)}"
+
+
 def _values(name: str) -> dict[str, str]:
     from antiphon.plugins.discovery import core_version
 
     major, minor = (core_version() or "0.1").split(".")[:2]
     later = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
-    words = re.split("[-_]", name)
+    words = re.split("[-_.]", name)
     return {
         "name": name,
-        "distribution": f"antiphon-{name.replace('_', '-')}",
-        "module": f"antiphon_{name.replace('-', '_')}",
+        "pattern": re.escape(name).replace(r"\-", "-"),  # a dash needs no escape there
+        "distribution": distribution_of(name),
+        "module": f"antiphon_{'_'.join(words)}",
         "title": " ".join(words).capitalize(),
         "Class": "".join(word.capitalize() for word in words),
         "core": f">={major}.{minor},<{later}",
