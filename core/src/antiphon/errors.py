@@ -58,6 +58,10 @@ class FamilyAmbiguous(AntiphonError, LookupError):
     """Several families claim the same model and nothing says which one is meant."""
 
 
+class FamilyWarning(UserWarning):
+    """A dialect is used with a tokenizer whose own template or vocabulary says something else."""
+
+
 class GrammarUnavailable(AntiphonError, ValueError):
     """No grammar is declared for a template and none could be inferred that reads its renderings back."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.continuation import continued
+from antiphon.engine.fit import tell_if_unfit
 from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, spans_of
 from antiphon.engine.remembered import frozen_variables, recall, remember, rendering_key
 from antiphon.engine.source import (
@@ -131,6 +132,10 @@ class Rendering:
         """
         from antiphon.engine.tokenization import tokenize
 
+        if tokenizer is not None and tokenizer is not self.tokenizer and self.source.family:
+            from antiphon.registry import get_family
+
+            tell_if_unfit(get_family(self.source.family), tokenizer, detected=False)
         return tokenize(
             [self], tokenizer or self.tokenizer, allow_control_tokens=allow_control_tokens
         )[0]
@@ -187,6 +192,9 @@ def render(
         TemplateRefused: The template refuses the conversation.
         TemplateInvalid: The template is not Jinja.
         InvalidMessage: A message, tool or document is not of a form that templates accept.
+
+    Warns:
+        FamilyWarning: The dialect does not fit the tokenizer; see `antiphon.engine.fit`.
     """
     return renderer(
         tokenizer,

@@ -12,9 +12,11 @@ import jinja2
 
 from antiphon.engine import limits
 from antiphon.engine.environment import compile_template
+from antiphon.engine.fit import spelled_out, tell_if_unfit
 from antiphon.engine.provenance import REASONING_FIELDS, SpanTuple, Traced
 from antiphon.engine.tracing import trace
 from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded, TemplateRefused
+from antiphon.families import ModelFamily
 
 # Our own classes in what Python says of a template's mistakes: people gave plain strings, dicts and lists.
 _TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?Traced(Bytes|Dict|List|\b)")
@@ -42,6 +44,11 @@ class Source:
     name: str
     size: int
     end_tokens: frozenset[str] = frozenset()
+
+    @property
+    def family(self) -> str | None:
+        """The dialect whose template this is, None where it is somebody's own: dialects' names are quoted."""
+        return self.name[1:-1] if self.name.startswith("'") else None
 
     def pieces(
         self, messages: list[Any], add_generation_prompt: bool
@@ -224,8 +231,13 @@ def choose_template(
         return found
     from antiphon.registry import get_family
 
-    warnings.warn("No chat template was given or found; ChatML is used.", stacklevel=4)
-    return "'chatml'", get_family("chatml").load_template()
+    chatml = get_family("chatml")
+    told = "No chat template was given or found; ChatML is used, which prints no calls, tools or reasoning."
+    lacking = spelled_out(chatml, tokenizer)
+    if lacking:
+        told += f" The tokenizer has no token for {' '.join(lacking)}: it becomes ordinary text."
+    warnings.warn(f"{told} Give chat_template= or family=.", stacklevel=4)
+    return "'chatml'", chatml.load_template()
 
 
 def find_template(
@@ -247,7 +259,7 @@ def find_template(
         from antiphon.registry import resolve_template_name
 
         chosen = resolve_template_name(family, tokenizer)
-        return repr(chosen.name), chosen.load_template()
+        return _of_family(chosen, tokenizer, detected=chosen.line == family != chosen.name)
     own = _own_template(tokenizer, chat_template, tools)
     if own is not None:
         return (
@@ -260,7 +272,12 @@ def find_template(
     from antiphon.registry import get_family
 
     detected = detect_family(tokenizer).family
-    return None if detected is None else (repr(detected), get_family(detected).load_template())
+    return None if detected is None else _of_family(get_family(detected), tokenizer, detected=True)
+
+
+def _of_family(family: ModelFamily, tokenizer: Any, *, detected: bool) -> tuple[str, str]:
+    tell_if_unfit(family, tokenizer, detected=detected, stacklevel=6)
+    return repr(family.name), family.load_template()
 
 
 def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:

@@ -34,7 +34,8 @@ def resolve_grammar(
     if isinstance(family, str):
         from antiphon.registry import resolve_template_name
 
-        return _family_grammar(resolve_template_name(family, tokenizer), tokenizer)
+        chosen = resolve_template_name(family, tokenizer)
+        return _family_grammar(chosen, tokenizer, detected=chosen.line == family != chosen.name)
     if tokenizer is None:
         raise FamilyNotFound(
             "Neither a tokenizer nor a family was given, so nothing says how the text is to be read; "
@@ -54,7 +55,10 @@ def resolve_grammar(
     return grammar
 
 
-def _family_grammar(family: ModelFamily, tokenizer: Any) -> Grammar:
+def _family_grammar(family: ModelFamily, tokenizer: Any, *, detected: bool = False) -> Grammar:
+    from antiphon.engine.fit import tell_if_unfit
+
+    tell_if_unfit(family, tokenizer, detected=detected, stacklevel=5)
     grammar = family.load_grammar()
     if grammar is not None:
         return grammar
@@ -69,7 +73,7 @@ def _detected(tokenizer: Any, template: object) -> Grammar:
 
     detection = detect_family(tokenizer)
     if detection.family is not None:
-        return _family_grammar(get_family(detection.family), tokenizer)
+        return _family_grammar(get_family(detection.family), tokenizer, detected=True)
     if isinstance(template, dict):
         template = template.get("tool_use") or template.get("default")
     if not isinstance(template, str):
