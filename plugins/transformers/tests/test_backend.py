@@ -90,6 +90,40 @@ def test_starts_beyond_a_row_give_nothing(backend):
     assert [len(row) for row in scores.log_probs] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"end_ids": "a"}, "End tokens"),
+        ({"reuse_bytes": -1}, "reuse_bytes must be a whole number of at least 0"),
+        ({"tokens_per_forward": 0}, "tokens_per_forward must be a whole number of at least 1"),
+        ({"device": "nowhere"}, "'nowhere' is no device"),
+        ({"device": "xla"}, "There is no device xla here"),
+        ({"dtype": 3}, "3 is not a floating-point dtype"),
+    ],
+)
+def test_settings_that_cannot_hold_are_named(models_by_name, options, message):
+    with pytest.raises(InvalidParameter, match=message):
+        TransformersBackend(models_by_name("llama"), **options)
+
+
+def test_one_end_token_may_stand_by_itself(models_by_name):
+    assert TransformersBackend(models_by_name("llama"), end_ids=7).end_ids == {7}
+
+
+def test_calls_of_the_wrong_kind_are_refused(backend):
+    with pytest.raises(InvalidParameter, match="TokenBatch of rows"):
+        backend.generate([[5]], PARAMS)
+    with pytest.raises(InvalidParameter, match="SamplingParams, not dict"):
+        backend.generate(TokenBatch([[5]]), {"max_new_tokens": 2})
+    for weights in (None, [1, 2], {"lm_head.weight": "a"}):
+        with pytest.raises(InvalidParameter, match="tensor"):
+            backend.load_weights(weights)
+    for name, value in (("cache_implementation", "nope"), ("bad_words_ids", 5)):
+        params = SamplingParams(max_new_tokens=2, extras={name: value})
+        with pytest.raises(InvalidParameter, match="transformers refuses the parameters"):
+            backend.generate(TokenBatch([[5]]), params)
+
+
 def test_a_closed_backend_says_so(models_by_name):
     backend = TransformersBackend(models_by_name("llama"))
     backend.close()

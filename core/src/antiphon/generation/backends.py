@@ -39,7 +39,15 @@ class TokenBatch:
     groups: list[int] | None = None
 
     def __post_init__(self) -> None:
-        """Check that what is given per row has one entry per row."""
+        """Bring the rows into one form, and check that what is given per row has one entry per row.
+
+        Raises:
+            InvalidParameter: These are no rows of ids, no seeds, or not as many as there are rows.
+        """
+        object.__setattr__(self, "rows", _lists(self.rows))
+        for seed in self.seeds or ():
+            if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 1 << 64:
+                raise InvalidParameter(f"Seeds must be whole numbers below 2**64, not {seed!r}.")
         for name in ("seeds", "groups"):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.rows):
@@ -304,6 +312,74 @@ def is_backend(value: Any) -> bool:
     return True
 
 
+def _lists(rows: Any) -> list[list[int]]:
+    """Return rows that may be lists, tuples, arrays or tensors as lists."""
+    if type(rows) is list and all(type(row) is list for row in rows):
+        return rows
+    given = rows.tolist() if hasattr(rows, "tolist") else rows
+    if not isinstance(given, (list, tuple)):
+        raise InvalidParameter(
+            f"A batch has rows of token ids, such as [[1, 2], [3]], not {type(rows).__name__}."
+        )
+    made = []
+    for index, row in enumerate(given):
+        ids = row.tolist() if hasattr(row, "tolist") else row
+        if not isinstance(ids, (list, tuple)):
+            raise InvalidParameter(
+                f"Row {index} is {type(row).__name__}, not a list of token ids, such as [1, 2]."
+            )
+        made.append(list(ids))
+    return made
+
+
+def check_batch(batch: Any) -> None:
+    """Refuse what is no `TokenBatch`.
+
+    Raises:
+        InvalidParameter: It is something else.
+    """
+    if not isinstance(batch, TokenBatch):
+        raise InvalidParameter(
+            f"A batch is a TokenBatch of rows of ids, not {type(batch).__name__}; write TokenBatch([[1, 2, 3]])."
+        )
+
+
+def check_params(params: Any) -> None:
+    """Refuse what is no `SamplingParams`.
+
+    Raises:
+        InvalidParameter: It is something else.
+    """
+    if not isinstance(params, SamplingParams):
+        raise InvalidParameter(
+            f"How to sample is said by SamplingParams, not {type(params).__name__}; see SamplingParams.from_kwargs."
+        )
+
+
+def check_scoring(batch: TokenBatch, starts: Sequence[int] | None, temperature: float) -> list[int]:
+    """Return the first position that is asked for of each row.
+
+    Raises:
+        InvalidParameter: They are not one whole number per row, or the temperature is no number above 0.
+    """
+    number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
+    if not number or not 0 < temperature < float("inf"):
+        raise InvalidParameter(f"temperature must be a number above 0, not {temperature!r}.")
+    if starts is None:
+        return [0] * len(batch)
+    given = starts.tolist() if hasattr(starts, "tolist") else starts
+    if not isinstance(given, (list, tuple, range)):
+        raise InvalidParameter(f"starts must be a list of positions, not {starts!r}.")
+    if len(given) != len(batch):
+        raise InvalidParameter(
+            f"starts has {len(given)} entries for {len(batch)} rows; give one per row."
+        )
+    for row, start in enumerate(given):
+        if isinstance(start, bool) or not isinstance(start, int):
+            raise InvalidParameter(f"Row {row} starts at {start!r}, which is no position.")
+    return [max(0, start) for start in given]
+
+
 def check_rows(
     batch: TokenBatch, *, backend: str, vocab_size: int, max_context: int | None, room: int = 0
 ) -> None:
@@ -317,19 +393,27 @@ def check_rows(
         room: How many tokens must still fit after the row.
 
     Raises:
-        InvalidParameter: A row is empty, too long, or has an id that is not in the vocabulary; the
-            row is named.
+        InvalidParameter: A row is empty, too long, or has an id that is none or is not in the
+            vocabulary; the row is named.
     """
+    check_batch(batch)
     for index, row in enumerate(batch.rows):
         if not row:
             raise InvalidParameter(
                 f"Row {index} is empty; {backend} needs at least one token, such as a BOS token."
             )
         if max_context is not None and len(row) + room > max_context:
+            answer = f", {room} of which the answer needs" if room else ""
             raise InvalidParameter(
-                f"Row {index} has {len(row)} tokens and the context of {backend}'s model holds {max_context}; "
+                f"Row {index} has {len(row)} tokens and the context of {backend}'s model holds {max_context}{answer}; "
                 "shorten the conversation or choose a model with a longer context."
             )
+        if set(map(type, row)) != {int}:
+            odd = next(i for i in row if type(i) is not int)
+            if isinstance(odd, bool) or not hasattr(odd, "__index__"):
+                raise InvalidParameter(
+                    f"Row {index} holds {odd!r}, a {type(odd).__name__}, which is no token id; encode text first."
+                )
         if min(row) < 0 or max(row) >= vocab_size:
             wrong = next(i for i in row if not 0 <= i < vocab_size)
             raise InvalidParameter(

@@ -21,7 +21,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from antiphon.errors import BackendError, BatchingClosed, InvalidParameter
-from antiphon.generation.backends import Backend, Generation, Scores, TokenBatch
+from antiphon.generation.backends import (
+    Backend,
+    Generation,
+    Scores,
+    TokenBatch,
+    check_batch,
+    check_params,
+    check_scoring,
+)
 from antiphon.generation.sampling import SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -111,7 +119,8 @@ class Batcher:
             raise InvalidParameter(
                 f"min_batch_size ({min_batch_size}) must be <= max_batch_size ({max_batch_size})."
             )
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+        number = isinstance(timeout, (int, float)) and not isinstance(timeout, bool)
+        if not number or not timeout >= 0:  # which NaN is not either
             raise InvalidParameter(f"The time-out must be at least 0 seconds, not {timeout!r}.")
         self.backend = backend
         self.min_batch_size, self.max_batch_size, self.timeout = (
@@ -171,11 +180,8 @@ class Batcher:
 
     def submit_generate(self, batch: TokenBatch, params: SamplingParams) -> Future[Generation]:
         """Queue rows; the future can be awaited through ``asyncio.wrap_future``."""
-        _check_batch(batch)
-        if not isinstance(params, SamplingParams):
-            raise InvalidParameter(
-                f"How to sample is said by SamplingParams, not {type(params).__name__}; see SamplingParams.from_kwargs."
-            )
+        check_batch(batch)
+        check_params(params)
         # Seeds go with the rows, so requests that differ in nothing else share a batch.
         seeded = batch.seeded(params, secrets.randbits(62))
         return self._submit(_Request("generate", replace(params, seed=None), seeded))
@@ -189,12 +195,10 @@ class Batcher:
         entropy: bool = False,
     ) -> Future[Scores]:
         """Queue rows to be scored without gradients."""
-        _check_batch(batch)
-        first = [0] * len(batch) if starts is None else list(starts)
-        if len(first) != len(batch):  # in a joined batch they would be those of others' rows
-            raise InvalidParameter(
-                f"starts has {len(first)} entries for {len(batch)} rows; give one per row."
-            )
+        check_batch(batch)
+        first = check_scoring(
+            batch, starts, temperature
+        )  # joined, wrong ones would be those of others' rows
         return self._submit(_Request("score", (temperature, entropy), batch, first))
 
     async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
@@ -313,7 +317,8 @@ class Batcher:
                 due = deadline if due is None else min(due, deadline)
             if due is None and (self._closed or now - idle_since >= _IDLE_SECONDS):
                 return None
-            self._condition.wait(_IDLE_SECONDS if due is None else due - now)
+            # A lock can't wait for ever: an infinite time-out is looked at again after an hour.
+            self._condition.wait(_IDLE_SECONDS if due is None else min(due - now, 3600.0))
 
     def _leaders(self) -> list[_Request]:
         """Return the oldest request of each group, oldest first."""
@@ -432,13 +437,6 @@ def _answer(settle: Callable[[Any], None], value: Any) -> None:
         BaseException
     ):  # of a callback (a future logs what is an Exception itself): the other callers wait
         _log.exception("A callback of a batching request failed.")
-
-
-def _check_batch(batch: Any) -> None:
-    if not isinstance(batch, TokenBatch):
-        raise InvalidParameter(
-            f"A batch is a TokenBatch of rows of ids, not {type(batch).__name__}; write TokenBatch([[1, 2, 3]])."
-        )
 
 
 def _after_fork() -> None:

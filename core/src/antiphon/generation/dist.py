@@ -97,7 +97,7 @@ class DistributionMethods:
             if lengths is None and found(td, tokens_key) is not None:
                 from antiphon.generation.rows import token_rows_of
 
-                lengths = [len(row) for row in token_rows_of(td, tokens_key, []).ids]
+                lengths = _lengths(token_rows_of(td, tokens_key, []).ids, rows.ids, tokens_key)
             if lengths is None:
                 masks: list[torch.Tensor] = self._keyed(assistant_mask_key)(td, rows)
                 return masks
@@ -235,11 +235,12 @@ class DistributionMethods:
                 return [torch.ones(len(ids), dtype=torch.bool, device="cpu") for ids in rows.ids]
             path = (key,) if isinstance(key, str) else tuple(key)
             from antiphon.conversations.padding import leaves, token_rows
+            from antiphon.generation.rows import held_by
 
             try:
                 parent = td if len(path) == 1 else td.get(path[:-1])
-                found = token_rows(getattr(parent, "_tensordict", parent), path[-1])
-            except (KeyError, AttributeError):
+                found = None if parent is None else token_rows(held_by(parent), path[-1])
+            except KeyError:
                 found = None
             if found is None:
                 raise InvalidParameter(
@@ -253,7 +254,7 @@ class DistributionMethods:
     def _places(self, td: TensorDictBase, rows: Rows) -> Places | None:
         """Return how the rows lie in the tensordict, where it has them padded."""
         from antiphon.conversations.padding import leaves, real_bounds, token_rows
-        from antiphon.generation.rows import found
+        from antiphon.generation.rows import found, held_by
         from antiphon.generation.settings import key_path
 
         scorer = self._scorer()
@@ -264,7 +265,7 @@ class DistributionMethods:
         )
         path = key_path(key)
         parent: Any = td if len(path) == 1 else found(td, path[:-1])
-        held = getattr(parent, "_tensordict", parent)
+        held = None if parent is None else held_by(parent)
         padded = None if held is None else token_rows(held, path[-1])
         if padded is None:
             return None
@@ -289,7 +290,7 @@ class DistributionMethods:
         if padding_side not in ("left", "right"):
             raise InvalidParameter(f"padding_side must be 'left' or 'right', not {padding_side!r}.")
         scorer = self._logit_scorer()
-        rows = scorer.reader.read(td, "full")
+        rows = _some(scorer.reader.read(td, "full"))
         logits = scorer._row_logits(rows)
         width = max(map(len, rows.ids))
         begins = [width - len(ids) if padding_side == "left" else 0 for ids in rows.ids]
@@ -312,7 +313,7 @@ class DistributionMethods:
         self, td: TensorDictBase, out: TensorDictBase | None, logits_key: Any, mask: Any
     ) -> RaggedCategorical:
         scorer = self._logit_scorer()
-        rows = scorer.reader.read(td, "full")
+        rows = _some(scorer.reader.read(td, "full"))
         if len(rows.shape) != 1:
             raise InvalidParameter(
                 f"Ragged rows fill one batch dimension, and this batch has the shape {list(rows.shape)}; flatten it."
@@ -341,6 +342,25 @@ class DistributionMethods:
         return out
 
 
+def _some(rows: Rows) -> Rows:
+    if not rows.ids:
+        raise InvalidParameter(
+            "There is no row to make a distribution of; the tensordict is empty."
+        )
+    return rows
+
+
+def _lengths(prompts: list[list[int]], rows: list[list[int]], key: Any) -> list[int]:
+    """Return how many tokens of each row are its prompt."""
+    for index, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
+        if row[: len(prompt)] != prompt:
+            raise InvalidParameter(
+                f"Row {index} does not begin with its prompt under {key!r}, so nothing says where its answer begins "
+                "(padding that no mask tells would count as prompt); put it there without padding, or in Tokens."
+            )
+    return [len(prompt) for prompt in prompts]
+
+
 def _refuse(options: dict[str, Any]) -> None:
     if options:
         raise InvalidParameter(f"{', '.join(sorted(options))}: not an option of a distribution.")
@@ -354,6 +374,8 @@ def _per_row(
     Padding lies as the rows do in the tensordict, if ``places`` says how and the mask is as wide; else on ``side``
     (None: where the mask is longer, on the left).
     """
+    if not isinstance(mask, (torch.Tensor, list, tuple)):
+        raise InvalidParameter(f"A mask is a tensor or one per row, not {type(mask).__name__}.")
     rows = list(mask.reshape(-1, mask.shape[-1])) if isinstance(mask, torch.Tensor) else list(mask)
     if len(rows) != len(ids):
         raise InvalidParameter(f"The mask has {len(rows)} rows, the tokens {len(ids)}.")

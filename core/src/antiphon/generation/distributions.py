@@ -27,6 +27,7 @@ class LogProbDistribution(D.Distribution):
             log_probs: ``[..., time]`` of the tokens.
             mask: ``[..., time]`` bool; where it is False the log-prob is 0.
         """
+        _check_tensors(log_probs=log_probs, mask=mask)
         if mask is not None and mask.shape != log_probs.shape:
             raise InvalidParameter(
                 f"The mask has shape {tuple(mask.shape)}, the log-probs {tuple(log_probs.shape)}; they must agree."
@@ -37,6 +38,7 @@ class LogProbDistribution(D.Distribution):
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Return the log-probs; ``value`` must be the tokens ``[..., time]`` that they belong to."""
+        _check_tensors(tokens=value)
         if value.shape != self.log_probs.shape:
             raise InvalidParameter(
                 f"The tokens have shape {tuple(value.shape)}, the log-probs {tuple(self.log_probs.shape)}; pass the "
@@ -89,6 +91,9 @@ class LLMMaskedCategorical(D.Distribution):
             neg_inf: The logit of a token that is ruled out.
             ignore_index: Stands for no token, in values and in samples.
         """
+        _check_tensors(logits=logits, mask=mask)
+        if logits.ndim < 1:
+            raise InvalidParameter("Logits have a last dimension of vocabulary; these have none.")
         self.mask = self.token_mask = None
         if mask is not None and mask.shape == logits.shape[:-1]:
             self.mask = mask.bool()
@@ -106,12 +111,19 @@ class LLMMaskedCategorical(D.Distribution):
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
         """Return log-probs ``[..., time]`` of tokens ``[..., time]``; 0 where masked or ignored."""
+        _check_tensors(tokens=value)
         if value.shape != self.logits.shape[:-1]:
             raise InvalidParameter(
                 f"The tokens have shape {tuple(value.shape)}, the positions {tuple(self.logits.shape[:-1])}."
             )
         counts = self._counts() & (value != self._ignored)
         ids = torch.where(counts, value, 0)
+        size = self.logits.shape[-1]
+        if value.is_floating_point() or bool(((ids < 0) | (ids >= size)).any()):
+            raise InvalidParameter(
+                f"Tokens must be ids from 0 to {size - 1}, the vocabulary of these logits; mask what is padding, or "
+                f"put {self._ignored} there."
+            )
         logits = self.logits.float()
         chosen = logits.gather(-1, ids[..., None])[..., 0] - logits.logsumexp(-1)
         return torch.where(counts, chosen, 0.0)
@@ -124,7 +136,7 @@ class LLMMaskedCategorical(D.Distribution):
 
     def sample(self, sample_shape: Any = None) -> torch.Tensor:
         """Return tokens ``[*sample_shape, ..., time]``; ``ignore_index`` where masked."""
-        shape = torch.Size(sample_shape or ())
+        shape = _size(sample_shape)
         logits = torch.where(self._counts()[..., None], self.logits.float(), 0.0)
         with torch.no_grad():
             drawn = D.Categorical(logits=logits, validate_args=False).sample(shape)  # type: ignore[no-untyped-call]
@@ -159,11 +171,15 @@ class RaggedCategorical(LLMMaskedCategorical):
 
     def __init__(self, rows: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> None:
         """Take the logits ``[time, vocabulary]`` and the mask ``[time]`` of each row."""
+        if not len(rows):
+            raise InvalidParameter("There is no row to make a distribution of.")
         self.lengths = [len(row) for row in rows]
         super().__init__(torch.cat(list(rows)), torch.cat(list(masks)))
 
     def log_prob(self, value: torch.Tensor | Sequence[torch.Tensor]) -> torch.Tensor:
         """Return log-probs of tokens; 0 where masked or ignored."""
+        if not isinstance(value, (torch.Tensor, list, tuple)):
+            _check_tensors(tokens=value)
         nested = isinstance(value, torch.Tensor) and value.is_nested
         rows = list(value.unbind()) if nested else list(value)  # type: ignore[union-attr]
         lengths = [len(row) for row in rows]
@@ -193,3 +209,16 @@ class RaggedCategorical(LLMMaskedCategorical):
     def _rows(self, values: torch.Tensor) -> torch.Tensor:
         parts = list(torch.split(values, self.lengths))
         return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+
+
+def _check_tensors(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and not isinstance(value, torch.Tensor):
+            raise InvalidParameter(f"The {name} must be a tensor, not {type(value).__name__}.")
+
+
+def _size(shape: Any) -> torch.Size:
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape or ())
+    if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
+        raise InvalidParameter(f"sample_shape must be whole numbers, not {shape!r}.")
+    return torch.Size(sizes)

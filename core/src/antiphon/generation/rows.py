@@ -169,6 +169,8 @@ def _raise_breaks(rows: Rows) -> None:
 
 def found(td: TensorDictBase, key: Key) -> Any:
     """Return what stands under a key, or None."""
+    if not is_tensor_collection(td):
+        raise InvalidParameter(f"A wrapper reads a tensordict, not {type(td).__name__}.")
     try:
         return td.get(key, None)
     except KeyError:  # a part of a nested key that is not there
@@ -259,8 +261,7 @@ def token_rows_of(
     if isinstance(parent, Tokens) and _any(parent.padded):
         rows = leaves(token_rows(storage(parent.unpad(mask)), parts[-1]))
     else:
-        held = parent if isinstance(parent, TensorDictBase) else storage(parent)
-        rows = leaves(token_rows(held, parts[-1]))
+        rows = leaves(token_rows(held_by(parent), parts[-1]))
         if isinstance(mask, torch.Tensor) and isinstance(value, torch.Tensor):
             if mask.shape != value.shape:
                 raise InvalidParameter(
@@ -273,6 +274,11 @@ def token_rows_of(
         if row.is_floating_point():
             raise InvalidParameter(f"Row {index} under {key!r} holds {row.dtype}, not token ids.")
     return Rows(shape, [row.tolist() for row in rows])
+
+
+def held_by(parent: Any) -> Any:
+    """Return the tensordict of what holds rows: itself, or the one inside a container."""
+    return parent if isinstance(parent, TensorDictBase) else storage(parent)
 
 
 def _get(td: TensorDictBase, key: Key) -> Any:

@@ -227,7 +227,9 @@ class SamplingParams:
                 "When do_sample=False (greedy decoding), temperature must be 0 or left out, not "
                 f"{values['temperature']!r}."
             )
-        if base is not None and "do_sample" not in values and values.get("temperature", 0) > 0:
+        heat = values.get("temperature", 0)
+        warm = isinstance(heat, (int, float)) and heat > 0  # what is no number is refused below
+        if base is not None and "do_sample" not in values and warm:
             values["do_sample"] = True
         if base is not None and values.get("do_sample") and not base.do_sample:
             values.setdefault("temperature", 1.0)

@@ -14,6 +14,8 @@ from typing import cast
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from antiphon.errors import InvalidParameter
+
 #: Elements of one chunk's logits: 16 Mi float32 are 64 MiB.
 CHUNK_ELEMENTS = 1 << 24
 
@@ -41,10 +43,17 @@ def selected_log_probs(
         entropy: Also return the entropies.
         chunk_elements: Most elements that the logits of one chunk may have.
 
+    Raises:
+        InvalidParameter: There are not as many states as targets.
+
     Returns:
         Log-probs ``[N]`` float32 and entropies ``[N]`` float32 (nats) or None. Gradients flow into
         ``hidden`` and the head's parameters where they are enabled.
     """
+    if len(hidden) != len(targets):
+        raise InvalidParameter(
+            f"There are {len(hidden)} states for {len(targets)} targets; each state predicts one target."
+        )
     step = max(1, chunk_elements // max(1, vocab_size))
     keep = torch.is_grad_enabled()
     log_probs, entropies = [], []
@@ -151,6 +160,8 @@ def pad_rows(
     rows: Sequence[Sequence[int]], *, side: str = "left", fill: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ids ``[rows, longest]`` and their mask, which comes from the lengths and never from the ids."""
+    if side not in ("left", "right"):
+        raise InvalidParameter(f"Rows are padded on the 'left' or 'right' side, not {side!r}.")
     width = max((len(row) for row in rows), default=0)
     ids = torch.full((len(rows), width), fill, dtype=torch.long, device="cpu")
     mask = torch.zeros((len(rows), width), dtype=torch.bool, device="cpu")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
+
+import torch
 
 from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import Backend, is_backend
@@ -12,6 +15,10 @@ from antiphon.generation.sampling import SamplingParams
 
 Key = Any  # a string, or a tuple of strings
 
+_FLAGS = frozenset(
+    {"batching", "generate", "pad_model_input", "pad_output", "prefer_tokens", "return_log_probs"}
+)
+_MAPPINGS = frozenset({"backend_kwargs", "template_kwargs", "tokenizer_kwargs"})
 # What a tokenizer call would take, and what has no meaning for ragged rows.
 _TOKENIZER_OPTIONS = frozenset({"add_special_tokens", "truncation", "max_length"})
 _TOKENIZER_IGNORED = frozenset(
@@ -81,13 +88,82 @@ def load_backend(model: Any, name: str, tokenizer: Any) -> Backend:
         return backend
     from antiphon.registry import get_backend
 
+    if not isinstance(name, str):
+        raise InvalidParameter(f"backend must be a backend's name, not {type(name).__name__}.")
     loaded: Backend = get_backend(name).load()(model, tokenizer=tokenizer)
     return loaded
 
 
 def key_path(key: Key) -> tuple[str, ...]:
-    """Return a key as a path."""
-    return (key,) if isinstance(key, str) else tuple(key)
+    """Return a key as a path.
+
+    Raises:
+        InvalidParameter: It is neither a string nor a tuple of strings.
+    """
+    path = (key,) if isinstance(key, str) else key
+    if not isinstance(path, (tuple, list)) or not all(isinstance(part, str) for part in path):
+        raise InvalidParameter(f"A key is a string or a tuple of strings, not {key!r}.")
+    return tuple(path)
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of a wrapper that are of no kind that they can be of.
+
+    Raises:
+        InvalidParameter: Names the setting.
+    """
+    for name, value in settings.items():
+        if name.endswith("_key") and value is not None:
+            try:
+                key_path(value)
+            except InvalidParameter as error:
+                raise InvalidParameter(f"{name}: {error}") from error
+        elif name in _FLAGS and not isinstance(value, (bool, type(None))):
+            raise InvalidParameter(f"{name} must be True or False, not {value!r}.")
+        elif name in _MAPPINGS and value is not None and not isinstance(value, Mapping):
+            raise InvalidParameter(
+                f"{name} must be a mapping of names to values, not {type(value).__name__}."
+            )
+
+
+def one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a setting that is none of what it can be."""
+    if value not in known:
+        raise InvalidParameter(f"{name} must be one of {', '.join(known)}, not {value!r}.")
+
+
+def check_shape(given: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a tensordict for results that has another batch size."""
+    if tuple(given.batch_size) != shape:
+        raise InvalidParameter(
+            f"tensordict_out has the batch size {list(given.batch_size)}, and the results have {list(shape)}."
+        )
+
+
+def weak(collector: Any) -> weakref.ref[Any]:
+    """Return a weak reference to a collector."""
+    try:
+        return weakref.ref(collector)
+    except TypeError as error:
+        raise InvalidParameter(
+            f"A collector is an object that can be referred to weakly, not {type(collector).__name__}."
+        ) from error
+
+
+def device_of(device: Any) -> torch.device | None:
+    """Return a device by its name.
+
+    Raises:
+        InvalidParameter: torch knows no such device.
+    """
+    if device is None:
+        return None
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidParameter(
+            f"{device!r} is no device here; use 'cpu', 'cuda' or 'cuda:0'."
+        ) from error
 
 
 def tokenizer_options(given: Mapping[str, Any] | None) -> dict[str, Any]:

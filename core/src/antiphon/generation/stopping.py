@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import FinishReason
 from antiphon.generation.sampling import SamplingParams
 
@@ -78,7 +79,11 @@ def find_end_ids(tokenizer: Any, *declared: int | Iterable[int] | None) -> froze
     """
     found: set[int] = set()
     for value in (*declared, getattr(tokenizer, "eos_token_id", None)):
-        found.update([value] if isinstance(value, int) else value or [])
+        ids: Any = value.tolist() if hasattr(value, "tolist") else value  # type: ignore[union-attr]
+        several = [ids] if isinstance(ids, int) else [] if ids is None else ids
+        if not isinstance(several, Iterable) or not all(isinstance(i, int) for i in several):
+            raise InvalidParameter(f"End tokens must be token ids, not {value!r}.")
+        found.update(several)
     if tokenizer is not None:
         found.update(_family_ends(tokenizer))
     return frozenset(found)

@@ -39,11 +39,16 @@ from antiphon.generation.rows import RowReader, Rows
 from antiphon.generation.sampling import SamplingParams, random_seed
 from antiphon.generation.settings import (
     Key,
+    check_settings,
+    check_shape,
+    device_of,
     key_path,
     load_backend,
     make_batcher,
+    one_of,
     sampling,
     tokenizer_options,
+    weak,
     writes_inplace,
 )
 from antiphon.plugins.events import turns_sampled
@@ -76,7 +81,7 @@ class LLMWrapperBase(DistributionMethods, TensorDictModuleBase):
 
     def register_collector(self, collector: Any) -> None:
         """Keep a weak reference to the collector that this wrapper works for."""
-        self._collector = weakref.ref(collector)
+        self._collector = weak(collector)
 
     @property
     def collector(self) -> Any:
@@ -173,10 +178,9 @@ class LLMWrapper(LLMWrapperBase):
         super().__init__()
         settings = {k: v for k, v in locals().items() if k not in ("self", "__class__", "model")}
         self._settings = settings
-        if input_mode not in _MODES:
-            raise InvalidParameter(
-                f"input_mode must be one of {', '.join(_MODES)}, not {input_mode!r}."
-            )
+        check_settings(settings)
+        one_of("input_mode", input_mode, _MODES)
+        one_of("on_break", on_break, ("keep", "raise", "split"))
         self.backend = load_backend(model, backend, tokenizer)
         own = getattr(self.backend, "model", None)
         if isinstance(own, torch.nn.Module):
@@ -185,11 +189,7 @@ class LLMWrapper(LLMWrapperBase):
         self.tokenizer = given if given is not None else self.backend.tokenizer
         if self.tokenizer is None and input_mode != "tokens":
             raise InvalidParameter(f"{input_mode} mode needs a tokenizer; pass tokenizer=.")
-        self.input_mode, self.generate, self.pad_output = (
-            input_mode,
-            bool(generate),
-            bool(pad_output),
-        )
+        self.input_mode, self.generate, self.pad_output = input_mode, generate, pad_output
         self.prefer_tokens = prefer_tokens
         self.params, self.num_samples = sampling(self.backend, generate_kwargs, num_samples)
         self.tokenizer_kwargs = tokenizer_options(tokenizer_kwargs)
@@ -197,7 +197,7 @@ class LLMWrapper(LLMWrapperBase):
         template = Template(self.tokenizer, chat_template, *named)
         self.template = template.demand() if input_mode == "history" else template
         self.inplace = writes_inplace(inplace, self.generate and self.num_samples is not None)
-        self.device = None if device is None else torch.device(device)
+        self.device = device_of(device)
         if layout not in (None, torch.strided, torch.jagged):
             raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
         self.layout = torch.strided if layout is None else layout
@@ -209,8 +209,6 @@ class LLMWrapper(LLMWrapperBase):
             raise InvalidParameter(
                 "return_log_probs must be True when generate=False: scoring gives nothing else."
             )
-        if on_break not in ("keep", "raise", "split"):
-            raise InvalidParameter(f"on_break must be keep, raise or split, not {on_break!r}.")
         self.on_break = on_break
         self.input_key = input_key if input_key is not None else self._default_input_key()
         self.reader = self._make_reader()
@@ -340,6 +338,7 @@ class LLMWrapper(LLMWrapperBase):
         self, td: TensorDictBase, shape: tuple[int, ...], given: TensorDictBase | None
     ) -> TensorDictBase:
         if given is not None:
+            check_shape(given, shape)
             return given
         if self.inplace is True:
             return td

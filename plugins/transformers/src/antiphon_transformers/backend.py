@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 import torch
 from antiphon.errors import BackendError, InvalidParameter
-from antiphon.generation.backends import Generation, Scores, TokenBatch, check_rows
+from antiphon.generation.backends import (
+    Generation,
+    Scores,
+    TokenBatch,
+    check_params,
+    check_rows,
+    check_scoring,
+)
 from antiphon.generation.sampling import SamplingParams, random_seed, sample_seed
 from antiphon.generation.scoring import pad_rows
 from antiphon.generation.stopping import Stops, find_end_ids
@@ -74,14 +81,15 @@ class TransformersBackend:
 
         Raises:
             ModelNotFound: The model can't be had.
+            InvalidParameter: A setting that can't hold.
         """
         self.model, self.tokenizer = load_model(
             model, tokenizer=tokenizer, dtype=dtype, device=device, **options
         )
         self.forward = Forward(self.model, pack=pack)
-        self.reuse = Reuse(reuse_bytes)
-        self.end_ids = frozenset(end_ids) if end_ids is not None else self._find_end_ids()
-        self._tokens_per_forward = tokens_per_forward
+        self.reuse = Reuse(whole("reuse_bytes", reuse_bytes, 0))
+        self.end_ids = find_end_ids(None, end_ids) if end_ids is not None else self._find_end_ids()
+        self._tokens_per_forward = whole("tokens_per_forward", tokens_per_forward, 1)
         self._take_lock()
         self._version: int | str = 0
         self._mark: Any = None
@@ -117,6 +125,7 @@ class TransformersBackend:
         check_rows(
             batch, backend=self.name, vocab_size=self.vocab_size, max_context=context, room=1
         )
+        check_params(params)
         if not batch.rows:
             return Generation([], [], [])
         if params.stop_sequences and self.tokenizer is None:
@@ -146,11 +155,7 @@ class TransformersBackend:
         check_rows(
             batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
         )
-        first = [0] * len(batch) if starts is None else [max(0, int(start)) for start in starts]
-        if len(first) != len(batch):
-            raise InvalidParameter(f"starts has {len(first)} entries for {len(batch)} rows.")
-        if temperature <= 0:
-            raise InvalidParameter(f"temperature must be above 0, not {temperature!r}.")
+        first = check_scoring(batch, starts, temperature)
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
             self._look_at_weights()
@@ -210,10 +215,20 @@ class TransformersBackend:
         Raises:
             BackendError: A name the model doesn't have, or a shape that differs; nothing was copied
                 then.
+            InvalidParameter: These are no names and tensors.
         """
-        given = dict(weights)
+        try:
+            given = dict(weights)
+        except (TypeError, ValueError) as error:
+            raise InvalidParameter(
+                f"Weights are a mapping of names to tensors, or pairs of both: {error}."
+            ) from error
         own = self.forward.model.state_dict()
         for name, value in given.items():
+            if not isinstance(value, torch.Tensor):
+                raise InvalidParameter(
+                    f"The weight {name!r} is {type(value).__name__}, not a tensor."
+                )
             if name not in own:
                 raise BackendError(
                     f"The model has no weight {name!r}; send it under the model's own names."
@@ -380,6 +395,13 @@ class TransformersBackend:
     def _check_open(self) -> None:
         if self._closed:
             raise BackendError("The backend is closed; make a new one.")
+
+
+def whole(name: str, value: Any, least: int) -> int:
+    """Return a setting that must be a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParameter(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return value
 
 
 def _after_fork() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from antiphon.generation.backends import is_backend
+from antiphon.generation.settings import check_settings
 from antiphon.generation.wrapper import LLMWrapper
 
 from antiphon_transformers.backend import TransformersBackend
@@ -39,6 +40,7 @@ class TransformersWrapper(LLMWrapper):
         if isinstance(model, tuple) and len(model) == 2 and tokenizer is None:
             model, tokenizer = model
         if not is_backend(model):
+            check_settings({"backend_kwargs": backend_kwargs, "pad_model_input": pad_model_input})
             options = dict(backend_kwargs or {})
             options.setdefault("pack", not pad_model_input)
             model = TransformersBackend(model, tokenizer=tokenizer, **options)

@@ -175,18 +175,18 @@ def _generate(
         chooser = _Chooser(params, stops, seeds, length)
         options["logits_processor"] = LogitsProcessorList([chooser])
         options["stopping_criteria"] = StoppingCriteriaList([_Ended(stops, limits, length)])
-    config = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=max(limits),
-        do_sample=False,
-        num_beams=beams,
-        pad_token_id=ends[0] if ends else 0,
-        **settings,
-    )
     try:
+        config = GenerationConfig(  # type: ignore[no-untyped-call]
+            max_new_tokens=max(limits),
+            do_sample=False,
+            num_beams=beams,
+            pad_token_id=ends[0] if ends else 0,
+            **settings,
+        )
         out = model.generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         raise InvalidParameter(f"transformers refuses the parameters: {error}") from error
     answers = []
     for row, limit in zip(out[:, ids.shape[1] :].tolist(), limits, strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from antiphon.errors import InvalidParameter, ModelNotFound
+from antiphon.generation.settings import device_of
 from antiphon.tokenizer_files import read_tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -50,7 +51,7 @@ def load_model(
                 "as tokenizer=."
             )
         if kind is not None or device is not None:
-            model = model.to(dtype=kind, device=device)
+            model = model.to(dtype=kind, device=_device(device))
         return model, load_tokenizer(tokenizer) if tokenizer is not None else None
 
     name = os.fspath(model)
@@ -65,6 +66,7 @@ def load_model(
         raise InvalidParameter(
             f"device_map says where the layers of {name} go, so device={str(device)!r} can't hold; leave one out."
         )
+    device = _device(device)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -102,12 +104,25 @@ def load_tokenizer(tokenizer: Any, **options: Any) -> Any:
         raise ModelNotFound(_missing("tokenizer", name, error)) from error
 
 
+def _device(device: str | torch.device | None) -> torch.device | None:
+    made = device_of(device)
+    if made is not None and made.type not in ("cpu", "meta"):
+        try:
+            torch.empty(0, device=made)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise InvalidParameter(
+                f"There is no device {made} here ({reason}); use device='cpu'."
+            ) from error
+    return made
+
+
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if dtype is None or dtype == "auto":
         return None
     if isinstance(dtype, torch.dtype):
         return dtype
-    found = getattr(torch, dtype, None)
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise InvalidParameter(
             f"{dtype!r} is not a floating-point dtype; use float32, bfloat16 or float16."
