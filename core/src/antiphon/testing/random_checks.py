@@ -45,7 +45,9 @@ def check_random(subject: FamilySubject) -> None:
         read = read_conversation(ids, tokenizer=subject.tokenizer, family=subject.grammar)
         demand(
             len(read.messages) <= len(messages),
-            f"{len(messages)} messages come back as {len(read.messages)}: {messages!r}",
+            f"{len(messages)} messages come back as {len(read.messages)}"
+            f" ({', '.join(message['role'] for message in read.messages)}): {messages!r}; one that the"
+            " template prints of its own is named by its RoleForm's `default`.",
         )
         again = subject.render(without_verdicts(read.messages))
         same_text(again.text, rendering.text, "The text", names=("again", "first"))
