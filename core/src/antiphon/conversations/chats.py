@@ -446,6 +446,9 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     """
     messages: list[dict[str, Any]] = []
     for item in stored:
+        if len(item) == _PLAIN_FIELDS and _is_plain(item):
+            messages.append({"role": item["role"], "content": item["content"]})
+            continue
         if item.get("role") is None:
             raise InvalidMessage(f"a message has no role: {_short(dict(item))}")
         if item["role"] == NO_ROLE:
@@ -465,11 +468,19 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     return messages
 
 
+def _is_plain(item: Mapping[str, Any]) -> bool:
+    """Whether a message of three fields says something as a role, and nothing else: what most messages are."""
+    role = item.get("role")
+    return (
+        role is not None
+        and role != NO_ROLE
+        and bool(item.get("is_complete"))
+        and item.get("content") is not None
+    )
+
+
 def _openai_message(item: Mapping[str, Any]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": item["role"]}
-    if len(item) == _PLAIN_FIELDS and item.get("is_complete") and item.get("content") is not None:
-        message["content"] = item["content"]  # what most messages are
-        return message
     for key, value in item.items():
         if value is None or key in ("role", "extra"):
             continue

@@ -32,8 +32,8 @@ class CallForm(NamedTuple):
     content: str | None
 
 
-def renderable(messages: Sequence[Message], template: str | None) -> list[Message]:
-    """The messages as a template is to see them; what is unchanged is shared.
+def renderable(messages: Any, template: str | None) -> list[Message]:
+    """The messages (a list of dicts) as a template is to see them; what is unchanged is shared.
 
     Calls and contents stay as they are stored where the template is not known.
 
@@ -50,7 +50,15 @@ def renderable(messages: Sequence[Message], template: str | None) -> list[Messag
             f"this is a batch of {len(messages)} conversations: pass them one by one, or the batch to render_batch()"
         )
     result = []
+    taken: set[Any] = set()  # roles whose strings the template takes: most messages end there
     for index, message in enumerate(messages):
+        if (
+            len(message) == 2
+            and isinstance(message.get("content"), str)
+            and (template is None or message.get("role") in taken)
+        ):
+            result.append(message)
+            continue
         if not _OWN.isdisjoint(message):
             message = {key: value for key, value in message.items() if key not in _OWN}
         calls = message.get("tool_calls")
@@ -64,6 +72,8 @@ def renderable(messages: Sequence[Message], template: str | None) -> list[Messag
         content = message.get("content")
         if content and template is not None:
             wanted = content_form(template, message["role"])
+            if wanted != "parts":
+                taken.add(message["role"])
             if wanted != "any" and isinstance(content, str) != (wanted == "text"):
                 message = {**message, "content": _in_form(content, wanted, index)}
         result.append(message)
