@@ -446,12 +446,13 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     """
     messages: list[dict[str, Any]] = []
     for item in stored:
-        if len(item) == _PLAIN_FIELDS and _is_plain(item):
-            messages.append({"role": item["role"], "content": item["content"]})
-            continue
-        if item.get("role") is None:
+        role, content = item.get("role"), item.get("content")
+        if role is None:
             raise InvalidMessage(f"a message has no role: {_short(dict(item))}")
-        if item["role"] == NO_ROLE:
+        if role == NO_ROLE:
+            continue
+        if len(item) == _PLAIN_FIELDS and content is not None and item.get("is_complete"):
+            messages.append({"role": role, "content": content})  # what most messages are
             continue
         responses = item.get("tool_responses")
         if responses and not item.get("content") and item["role"] in _TOOL_ROLES:
@@ -466,17 +467,6 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
             continue
         messages.append(_openai_message(item))
     return messages
-
-
-def _is_plain(item: Mapping[str, Any]) -> bool:
-    """Whether a message of three fields says something as a role, and nothing else: what most messages are."""
-    role = item.get("role")
-    return (
-        role is not None
-        and role != NO_ROLE
-        and bool(item.get("is_complete"))
-        and item.get("content") is not None
-    )
 
 
 def _openai_message(item: Mapping[str, Any]) -> dict[str, Any]:
