@@ -194,7 +194,11 @@ def _of_turns(
 
 
 def summary(drifts: Sequence[Drift]) -> list[tuple[str, int, int, list[int]]]:
-    """Return for each reason how many differences and rows there are, and the first ten rows; most frequent first."""
+    """Return for each reason how many differences and rows there are, and the first ten rows; most frequent first.
+
+    Args:
+        drifts: What `drift_of` gave, row by row.
+    """
     counts: dict[str, tuple[int, list[int]]] = {}
     for drift in drifts:
         for difference in drift.differences:

@@ -142,6 +142,9 @@ def load_resource(path: str) -> str:
 def load_object(path: str) -> object:
     """Return what ``"module:attribute"`` names.
 
+    Args:
+        path: ``"package.module:attribute"``; the attribute may have dots.
+
     Raises:
         PluginError: The module or the attribute is not there.
     """

@@ -26,14 +26,31 @@ def template_fingerprint(
     family: str | None = None,
     tools: Sequence[Any] | None = None,
 ) -> str:
-    """Return the digest of the template that `antiphon.render` would choose."""
+    """Return the digest of the template that `antiphon.render` would choose.
+
+    Args:
+        tokenizer: As for `antiphon.render`.
+        chat_template: As there.
+        family: As there.
+        tools: As there: some tokenizers have a template of their own for tools.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     from antiphon.engine.source import choose_template
 
     return digest(choose_template(tokenizer, chat_template, family, tools)[1])
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Return the digest of the vocabulary, the added tokens and how text is cut."""
+    """Return the digest of the vocabulary, the added tokens and how text is cut.
+
+    Args:
+        tokenizer: Any that `antiphon.render` takes.
+
+    Returns:
+        16 hexadecimal digits.
+    """
     from antiphon.engine.tokenizers import view
 
     return view(tokenizer).digest

@@ -67,6 +67,9 @@ def register_family(family: ModelFamily) -> None:
     It lives as long as the process and is inherited by forked ones; a plugin is what every process
     has. Registering an equal descriptor again changes nothing.
 
+    Args:
+        family: Its descriptor; whatever renders, reads or detects knows it from here on.
+
     Raises:
         PluginConflict: The name is taken.
         PluginError: The descriptor can't work.
@@ -94,6 +97,9 @@ def register_family(family: ModelFamily) -> None:
 def unregister_family(name: str) -> None:
     """Take back what `register_family` did.
 
+    Args:
+        name: The dialect's name.
+
     Raises:
         FamilyNotFound: The running program registered no such family.
     """
@@ -106,7 +112,11 @@ def unregister_family(name: str) -> None:
 
 
 def registered_by(name: str) -> str:
-    """Return who registered a dialect, for people to read."""
+    """Return who registered a dialect, for people to read.
+
+    Args:
+        name: The dialect's name.
+    """
     if name in _run_time.families:
         return "the running program"
     owner = get_host().owner("family", name)

@@ -32,7 +32,11 @@ class PromptGroup:
 
     @classmethod
     def of(cls, prompt_ids: Iterable[int]) -> PromptGroup:
-        """Return a group without answers."""
+        """Return a group without answers.
+
+        Args:
+            prompt_ids: What all members begin with.
+        """
         return cls(array("i", prompt_ids))
 
     @classmethod
@@ -115,6 +119,17 @@ class PromptGroup:
         """Return rows of equal length: ``input_ids``, ``attention_mask``, ``assistant_mask`` and ``log_probs``.
 
         ``log_probs`` is NaN where none is known, and absent where no member has any.
+
+        Args:
+            pad_id: What ``input_ids`` are filled with.
+            side: Where the padding goes.
+
+        Returns:
+            Lists ``[members][longest]`` by name: int ids, int 1 where a token is real, bool where
+                it was sampled, floats in nats.
+
+        Raises:
+            InvalidParameter: There is no such side.
         """
         if side not in ("left", "right"):
             raise InvalidParameter(f"The side is 'left' or 'right', not {side!r}.")

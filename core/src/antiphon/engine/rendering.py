@@ -150,7 +150,11 @@ class Rendering:
         return expand_media(self, placeholder, expansions)
 
     def explain(self, *, color: bool = False) -> str:
-        """Return the text marked up for a terminal; `explain_data` gives the same as data."""
+        """Return the text marked up for a terminal; `explain_data` gives the same as data.
+
+        Args:
+            color: Whether to mark by terminal colours too.
+        """
         from antiphon.engine.explanation import explain
 
         return explain(self, color=color)

@@ -263,7 +263,14 @@ class EnvBase:
         return with_entries(rest, start.select(*state, strict=False), ())
 
     def step_mdp(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Return the root of the next step; see the function of the same name."""
+        """Return the root of the next step; see the function of the same name.
+
+        Args:
+            tensordict: A step, ``[*batch]``, with ``"next"``.
+
+        Raises:
+            EnvError: There is no step in it.
+        """
         return step_mdp(
             tensordict,
             action_keys=[*self.action_keys, *self.step_keys],
@@ -273,13 +280,21 @@ class EnvBase:
     def step_and_maybe_reset(
         self, tensordict: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Step, then start ended rows again; returns the step and the root of the next one."""
+        """Step, then start ended rows again; returns the step and the root of the next one.
+
+        Args:
+            tensordict: The observation and what the policy wrote, ``[*batch]``.
+        """
         self.step(tensordict)
         root = self.step_mdp(tensordict)
         return tensordict, self.maybe_reset(root)
 
     def maybe_reset(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Start the rows again whose ``"done"`` is set."""
+        """Start the rows again whose ``"done"`` is set.
+
+        Args:
+            tensordict: A root, ``[*batch]``, with ``"done"`` ``[*batch, 1]``.
+        """
         done = cast("torch.Tensor", tensordict.get("done"))
         if not bool(done.any()):
             return tensordict
@@ -296,7 +311,11 @@ class EnvBase:
         return tensordict.update(self.full_action_spec.rand())
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Take a random action and step."""
+        """Take a random action and step.
+
+        Args:
+            tensordict: A root, ``[*batch]``; a new one if None.
+        """
         return self.step(self.rand_action(tensordict))
 
     def rollout(
@@ -386,6 +405,10 @@ class EnvBase:
 
     def set_seed(self, seed: int | None = None, *, static_seed: bool = False) -> int | None:
         """Seed the environment.
+
+        Args:
+            seed: Of the environment's own generators; None leaves them as they are.
+            static_seed: Whether the next environment gets the same seed.
 
         Returns:
             A seed for the next environment of a row: the same one if ``static_seed``, else a new

@@ -260,7 +260,11 @@ class ChatEnv(EnvBase):
         return self.mode.messages(answers)
 
     def rows(self, tensordict: TensorDictBase) -> list[dict[str, Any]]:
-        """Return each row's data: all entries that are not the environment's own."""
+        """Return each row's data: all entries that are not the environment's own.
+
+        Args:
+            tensordict: A root or what reset gave, ``[*batch]``.
+        """
         own = {*_CONTAINERS, *DONE_KEYS, STATE, "turn", "next", "_reset", *self.reward_keys}
         rows: list[dict[str, Any]] = [{} for _ in range(tensordict.batch_size[0])]
         for key, value in tensordict.items():

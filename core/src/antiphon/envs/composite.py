@@ -104,7 +104,12 @@ class Composite(Spec):
         return iter(self._specs)
 
     def keys(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
-        """Return the keys; nested ones as tuples."""
+        """Return the keys; nested ones as tuples.
+
+        Args:
+            include_nested: Whether the entries of composites inside are listed too.
+            leaves_only: Whether composites themselves are left out.
+        """
         found: list[Key] = []
         for name, spec in self._specs.items():
             inner = isinstance(spec, Composite)
@@ -116,11 +121,21 @@ class Composite(Spec):
         return found
 
     def items(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
-        """Return pairs of key and spec."""
+        """Return pairs of key and spec.
+
+        Args:
+            include_nested: Whether the entries of composites inside are listed too.
+            leaves_only: Whether composites themselves are left out.
+        """
         return [(key, self[key]) for key in self.keys(include_nested, leaves_only)]
 
     def values(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
-        """Return the specs."""
+        """Return the specs.
+
+        Args:
+            include_nested: Whether the entries of composites inside are listed too.
+            leaves_only: Whether composites themselves are left out.
+        """
         return [self[key] for key in self.keys(include_nested, leaves_only)]
 
     def update(self, other: Composite | Mapping[str, Any]) -> Composite:

@@ -76,6 +76,9 @@ class Prompter:
     def begin(self, messages: Sequence[Message]) -> Conversation:
         """Return a conversation that waits for the model's first answer.
 
+        Args:
+            messages: What the conversation starts with, in OpenAI form.
+
         Raises:
             RenderError: The template refuses the messages.
         """
@@ -94,6 +97,11 @@ class Prompter:
 
         The message is read from the ids and carries them. It is complete where an end token was
         sampled.
+
+        Args:
+            conversation: One that waits for an answer.
+            ids: The sampled ids, the end token included where there was one.
+            log_probs: One for each, in nats; None where they are not known.
         """
         from antiphon.engine.sampled import attach
 

@@ -320,7 +320,11 @@ class DataLoadingPrimer(Transform):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called, in the middle of a group if need be."""
+        """Go on where `state_dict` was called, in the middle of a group if need be.
+
+        Args:
+            state: What `state_dict` gave, perhaps in another process.
+        """
         self._iterator, self._waiting = None, []
         restore = getattr(self.dataloader, "load_state_dict", None)
         groups = int(state["group"]) + 1

@@ -140,7 +140,22 @@ class DatasetChatEnv(TransformedEnv):
         system_prompt: str | None = None,
         **chat: Any,
     ) -> DatasetChatEnv:
-        """Return an environment whose rows come from ``dataloader``; see `DataLoadingPrimer`."""
+        """Return an environment whose rows come from ``dataloader``; see `DataLoadingPrimer`.
+
+        Args:
+            dataloader: As for `DataLoadingPrimer`.
+            repeats: How often each row is handed out in succession.
+            device: Where values are made.
+            group_repeats: Refuse batches that would split a group.
+            batch_size: The number of conversations.
+            primers: The specs of the rows' entries; found from the first row if None.
+            tokenizer: As for `ChatEnv`.
+            template_kwargs: As for `ChatEnv`.
+            input_mode: As for `ChatEnv`.
+            data_key: The entry of a row that the conversation starts with.
+            system_prompt: In place of the class's own; "" leaves it out.
+            **chat: Further arguments of `ChatEnv`.
+        """
         env = cls.__new__(cls)
         env._build(
             dataloader,
@@ -172,7 +187,11 @@ class DatasetChatEnv(TransformedEnv):
         return self.primer.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called."""
+        """Go on where `state_dict` was called.
+
+        Args:
+            state: What `state_dict` gave, perhaps in another process.
+        """
         self.primer.load_state_dict(state)
 
 

@@ -94,7 +94,14 @@ class SipHash:
         return self._finish(hashes, tuple(rows.shape[:-1]))
 
     def hash_ids(self, ids: Sequence[int]) -> int:
-        """Return the hash of one sequence: of its numbers as 64-bit little-endian words."""
+        """Return the hash of one sequence: of its numbers as 64-bit little-endian words.
+
+        Args:
+            ids: Whole numbers of at most 64 bits, with sign.
+
+        Returns:
+            64 bits, without sign.
+        """
         data = b"".join(int(token).to_bytes(8, "little", signed=True) for token in ids)
         return siphash24(data, self.key)
 
@@ -163,7 +170,14 @@ class LLMHashingEnv(EnvBase):
         self.full_state_spec = Composite({tokens_key: Unbounded((-1,), dtype=torch.int64)})
 
     def make_tensordict(self, input: str | list[str]) -> TensorDictBase:
-        """Return the state of a text, or of a batch of texts of one length in tokens."""
+        """Return the state of a text, or of a batch of texts of one length in tokens.
+
+        Args:
+            input: A text, or texts with equally many tokens.
+
+        Returns:
+            The state ``[]`` or ``[texts]``, int64 ids among it.
+        """
         if self.tokenizer is None:
             raise EnvError("make_tensordict needs a tokenizer; give LLMHashingEnv one.")
         if isinstance(input, str):

@@ -123,6 +123,18 @@ class LLMEnv(EnvBase):
         """Return an environment whose prompts come from ``dataloader``; see `DataLoadingPrimer`.
 
         With a ``tokenizer`` the rows' texts become tokens at reset (``from_text=False``).
+
+        Args:
+            dataloader: As for `DataLoadingPrimer`.
+            tokenizer: See above.
+            primers: The specs of the rows' entries; found from the first row if None.
+            example_data: Accepted; specs need no example here.
+            stack_method: Makes a tensordict of a list of rows; by default each field becomes an
+                entry.
+            repeats: How often each row is handed out in succession.
+            group_repeats: Refuse batches that would split a group.
+            batch_size: The number of rows.
+            **options: Further arguments of `LLMEnv`.
         """
         from antiphon.envs.data import DataLoadingPrimer
         from antiphon.envs.transformed import TransformedEnv

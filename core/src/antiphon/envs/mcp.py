@@ -97,6 +97,10 @@ class MCPConnection:
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call a tool and return what it says.
 
+        Args:
+            name: The tool's name on the server.
+            arguments: By name, as JSON has them.
+
         Raises:
             ToolError: The tool failed, took too long, or the server is gone.
         """

@@ -102,7 +102,11 @@ class RowLoader:
         return {"seed": self.seed, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where `state_dict` was called."""
+        """Go on where `state_dict` was called.
+
+        Args:
+            state: What `state_dict` gave, perhaps in another process.
+        """
         self.seed, self.epoch = int(state["seed"]), int(state["epoch"])
         self.position = int(state["position"])
 

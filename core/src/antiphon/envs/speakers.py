@@ -68,11 +68,19 @@ class Speaker:
         return [] if prompt is None else [{"role": self.env.system_role, "content": prompt}]
 
     def told(self, text: str) -> Message:
-        """Return what others say as a message for this speaker."""
+        """Return what others say as a message for this speaker.
+
+        Args:
+            text: Their words.
+        """
         return {"role": self.env.user_role, "content": text}
 
     def said(self, text: str) -> Message:
-        """Return what is put in this speaker's own mouth."""
+        """Return what is put in this speaker's own mouth.
+
+        Args:
+            text: The words.
+        """
         return {"role": self.env.policy_role or "assistant", "content": text}
 
     def speak(
@@ -151,13 +159,22 @@ class Speaking(Transform):
         return env
 
     def stops(self, text: str) -> bool:
-        """Return whether words end the conversation."""
+        """Return whether words end the conversation.
+
+        Args:
+            text: What another speaker has said.
+        """
         if self.stop is None:
             return False
         return self.stop in text if isinstance(self.stop, str) else bool(self.stop(text))
 
     def with_values(self, tensordict: TensorDictBase, values: Sequence[Any]) -> TensorDictBase:
-        """Return ``tensordict`` with each row's value under ``key``."""
+        """Return ``tensordict`` with each row's value under ``key``.
+
+        Args:
+            tensordict: ``[rows]``; left as it is.
+            values: One for each row.
+        """
         rows = []
         for row, value in zip(tensordict.unbind(0), values, strict=True):
             row = row.copy()
@@ -169,7 +186,12 @@ class Speaking(Transform):
     def opened(
         self, tensordict_reset: TensorDictBase, chats: Mapping[int, str | list[Message]]
     ) -> TensorDictBase:
-        """Return what reset gave, in some rows with another conversation to start from."""
+        """Return what reset gave, in some rows with another conversation to start from.
+
+        Args:
+            tensordict_reset: What reset gave, ``[rows]``.
+            chats: The text or messages that a row starts from, by the row's number.
+        """
         if not chats:
             return tensordict_reset
         # Row by row: a message list for the whole batch would be one for each row.

@@ -46,6 +46,10 @@ class Tool:
     def from_function(cls, function: Callable[..., Any], name: str | None = None) -> Tool:
         """Return the tool of a function with type hints and a Google-style docstring.
 
+        Args:
+            function: What is called; asynchronous ones are awaited.
+            name: What models call it; the function's own name if None.
+
         Raises:
             InvalidParameter: A parameter has no type hint, or one that JSON has no form for.
         """

@@ -90,27 +90,51 @@ class Transform:
         return tensordict
 
     def transform_observation_spec(self, observation_spec: Composite) -> Composite:
-        """Return the observation spec as it is outside."""
+        """Return the observation spec as it is outside.
+
+        Args:
+            observation_spec: What it is inside; it may be changed in place.
+        """
         return observation_spec
 
     def transform_reward_spec(self, reward_spec: Composite) -> Composite:
-        """Return the reward spec as it is outside."""
+        """Return the reward spec as it is outside.
+
+        Args:
+            reward_spec: What it is inside; it may be changed in place.
+        """
         return reward_spec
 
     def transform_done_spec(self, done_spec: Composite) -> Composite:
-        """Return the done spec as it is outside."""
+        """Return the done spec as it is outside.
+
+        Args:
+            done_spec: What it is inside; it may be changed in place.
+        """
         return done_spec
 
     def transform_action_spec(self, action_spec: Composite) -> Composite:
-        """Return the action spec as it is outside."""
+        """Return the action spec as it is outside.
+
+        Args:
+            action_spec: What it is inside; it may be changed in place.
+        """
         return action_spec
 
     def transform_state_spec(self, state_spec: Composite) -> Composite:
-        """Return the state spec as it is outside."""
+        """Return the state spec as it is outside.
+
+        Args:
+            state_spec: What it is inside; it may be changed in place.
+        """
         return state_spec
 
     def set_seed(self, seed: int | None) -> None:
-        """Seed the transform's own generators."""
+        """Seed the transform's own generators.
+
+        Args:
+            seed: For generators of its own; None leaves them as they are.
+        """
 
     def close(self) -> None:
         """Free what the transform holds."""
@@ -118,14 +142,22 @@ class Transform:
     # What the environment uses.
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply the transform to stored data, such as a sample of a replay buffer."""
+        """Apply the transform to stored data, such as a sample of a replay buffer.
+
+        Args:
+            tensordict: Data ``[*batch]`` with what `in_keys` name; changed in place.
+        """
         return self._call(tensordict)
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
         return self.forward(tensordict)
 
     def inv(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply the inverse to stored data."""
+        """Apply the inverse to stored data.
+
+        Args:
+            tensordict: Data ``[*batch]`` with what `in_keys_inv` name; changed in place.
+        """
         return self._inv_call(tensordict)
 
     @property
@@ -176,7 +208,11 @@ class Compose(Transform):
         return iter(self.transforms)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Apply the transforms to stored data, one after the other."""
+        """Apply the transforms to stored data, one after the other.
+
+        Args:
+            tensordict: Data ``[*batch]``; changed in place.
+        """
         for transform in self.transforms:
             tensordict = transform(tensordict)
         return tensordict

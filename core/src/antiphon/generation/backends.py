@@ -148,6 +148,11 @@ class Generation:
     def take(self, start: int, stop: int, samples: int = 1) -> Generation:
         """Return what answers the prompts ``start`` to ``stop``, of which each has ``samples``
         rows.
+
+        Args:
+            start: The first prompt.
+            stop: The prompt behind the last one.
+            samples: Rows per prompt.
         """
         rows = slice(start * samples, stop * samples)
         return Generation(
@@ -164,7 +169,11 @@ class Generation:
 
     @staticmethod
     def cat(parts: Sequence[Generation]) -> Generation:
-        """Join generations in order."""
+        """Join generations in order.
+
+        Args:
+            parts: One or more that answer consecutive prompts under the same parameters.
+        """
         several = any(
             part.versions is not None or part.weight_version != parts[0].weight_version
             for part in parts
@@ -241,7 +250,20 @@ class Backend(Protocol):
         """Changes whenever the weights do."""
 
     def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Sample ``params.num_return_sequences`` answers per row."""
+        """Sample ``params.num_return_sequences`` answers per row.
+
+        Args:
+            batch: The prompts' ids, row by row; a row's seed settles its answers.
+            params: How to sample, and how many answers per row.
+
+        Returns:
+            ``n`` rows per prompt; see `Generation`.
+
+        Raises:
+            InvalidParameter: A row, or a parameter, is such that no answer can be sampled; the row
+                is named.
+            BackendError: The engine failed, or the backend was closed.
+        """
 
     def score(
         self,
@@ -261,6 +283,10 @@ class Backend(Protocol):
             temperature: Divides the logits.
             entropy: Also return entropies.
             requires_grad: Keep the graph, for a loss.
+
+        Raises:
+            InvalidParameter: A row is such that no model can take it; the row is named.
+            BackendError: The engine failed, or the backend was closed.
         """
 
     def load_weights(
@@ -268,7 +294,17 @@ class Backend(Protocol):
         weights: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]],
         version: int | str | None = None,
     ) -> None:
-        """Put weights in place by name; what was computed with the old ones is forgotten."""
+        """Put weights in place by name; what was computed with the old ones is forgotten.
+
+        Args:
+            weights: Tensors by the names that the model gives them, or pairs of a name and a
+                tensor, one at a time.
+            version: What the backend calls these weights from now on; None makes up another than
+                before.
+
+        Raises:
+            BackendError: A name or a shape is not the model's.
+        """
 
     def close(self) -> None:
         """Free what the backend holds; it can't be used afterwards."""
@@ -282,7 +318,12 @@ class AsyncBackend(Protocol):
     """
 
     async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Await what `Backend.generate` returns."""
+        """Await what `Backend.generate` returns.
+
+        Args:
+            batch: As for `Backend.generate`.
+            params: As there.
+        """
 
     async def score_async(
         self,
@@ -292,7 +333,14 @@ class AsyncBackend(Protocol):
         temperature: float = 1.0,
         entropy: bool = False,
     ) -> Scores:
-        """Await what `Backend.score` returns, without gradients."""
+        """Await what `Backend.score` returns, without gradients.
+
+        Args:
+            batch: As for `Backend.score`.
+            starts: As there.
+            temperature: As there.
+            entropy: As there.
+        """
 
 
 def is_backend(value: Any) -> bool:

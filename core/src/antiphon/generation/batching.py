@@ -151,7 +151,16 @@ class Batcher:
         self._reset()
 
     def generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Return what `Backend.generate` returns for these rows; blocks until it is there."""
+        """Return what `Backend.generate` returns for these rows; blocks until it is there.
+
+        Args:
+            batch: Rows of ids; they may share a batch with others' rows under equal parameters.
+            params: How to sample.
+
+        Raises:
+            BatchingClosed: The queue was closed or emptied before the rows were answered.
+            BackendError: The backend failed on these rows.
+        """
         self._check_wait()
         result: Generation = self.submit_generate(batch, params).result()
         return result
@@ -168,6 +177,17 @@ class Batcher:
         """Return what `Backend.score` returns for these rows; blocks until it is there.
 
         A graph belongs to its caller, so with ``requires_grad`` the rows are computed here and now.
+
+        Args:
+            batch: Rows of ids.
+            starts: Per row the first position that is asked for; 0 for all where None.
+            temperature: Divides the logits.
+            entropy: Also return entropies, in nats.
+            requires_grad: Keep the graph, for a loss.
+
+        Raises:
+            BatchingClosed: The queue was closed or emptied before the rows were answered.
+            BackendError: The backend failed on these rows.
         """
         if requires_grad:
             return self.backend.score(
@@ -179,7 +199,16 @@ class Batcher:
         return result
 
     def submit_generate(self, batch: TokenBatch, params: SamplingParams) -> Future[Generation]:
-        """Queue rows; the future can be awaited through ``asyncio.wrap_future``."""
+        """Queue rows; the future can be awaited through ``asyncio.wrap_future``.
+
+        Args:
+            batch: Rows of ids.
+            params: How to sample.
+
+        Raises:
+            InvalidParameter: They are nothing of that kind.
+            BatchingClosed: The queue is closed.
+        """
         check_batch(batch)
         check_params(params)
         # Seeds go with the rows, so requests that differ in nothing else share a batch.
@@ -194,7 +223,18 @@ class Batcher:
         temperature: float = 1.0,
         entropy: bool = False,
     ) -> Future[Scores]:
-        """Queue rows to be scored without gradients."""
+        """Queue rows to be scored without gradients.
+
+        Args:
+            batch: Rows of ids.
+            starts: Per row the first position that is asked for; 0 for all where None.
+            temperature: Divides the logits.
+            entropy: Also return entropies, in nats.
+
+        Raises:
+            InvalidParameter: They are nothing of that kind.
+            BatchingClosed: The queue is closed.
+        """
         check_batch(batch)
         first = check_scoring(
             batch, starts, temperature
@@ -202,13 +242,23 @@ class Batcher:
         return self._submit(_Request("score", (temperature, entropy), batch, first))
 
     async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Await what `generate` returns."""
+        """Await what `generate` returns.
+
+        Args:
+            batch: Rows of ids.
+            params: How to sample.
+        """
         import asyncio
 
         return await asyncio.wrap_future(self.submit_generate(batch, params))
 
     async def score_async(self, batch: TokenBatch, **options: Any) -> Scores:
-        """Await what `score` returns, without gradients."""
+        """Await what `score` returns, without gradients.
+
+        Args:
+            batch: Rows of ids.
+            **options: ``starts``, ``temperature`` and ``entropy``, as for `score`.
+        """
         import asyncio
 
         return await asyncio.wrap_future(self.submit_score(batch, **options))
@@ -240,7 +290,11 @@ class Batcher:
             wait([request.future for request in answered])
 
     def close(self, *, flush: bool = False) -> None:
-        """Take no more requests and answer all there are, as `drain` does."""
+        """Take no more requests and answer all there are, as `drain` does.
+
+        Args:
+            flush: Run what waits; otherwise it is answered with `BatchingClosed`.
+        """
         with self._condition:
             self._closed = True
         self.drain(flush=flush)

@@ -110,7 +110,15 @@ class LLMMaskedCategorical(D.Distribution):
         super().__init__(logits.shape[:-1], validate_args=False)
 
     def log_prob(self, value: torch.Tensor) -> torch.Tensor:
-        """Return log-probs ``[..., time]`` of tokens ``[..., time]``; 0 where masked or ignored."""
+        """Return log-probs ``[..., time]`` of tokens ``[..., time]``; 0 where masked or ignored.
+
+        Args:
+            value: Ids, int64; ``ignore_index`` where there is none.
+
+        Raises:
+            InvalidParameter: The shape is not that of the positions, or an id is not in the
+                vocabulary.
+        """
         _check_tensors(tokens=value)
         if value.shape != self.logits.shape[:-1]:
             raise InvalidParameter(

@@ -64,7 +64,13 @@ class EnvSubject:
     def step(
         self, rows: Sequence[Row], answers: Sequence[str], env: EnvBase | None = None
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Return the root and the step of fresh conversations."""
+        """Return the root and the step of fresh conversations.
+
+        Args:
+            rows: The data rows.
+            answers: What is said in each.
+            env: The environment; a fresh one if None.
+        """
         env = self.make(rows) if env is None else env
         root = self.start(env, rows)
         first = root.copy()

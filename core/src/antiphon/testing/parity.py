@@ -127,6 +127,10 @@ def as_newest(messages: Sequence[Any]) -> list[Any]:
 def transformers_text(template: str, conversation: Conversation) -> str | None:
     """Return what transformers renders, None where the template refuses.
 
+    Args:
+        template: The Jinja source.
+        conversation: What is rendered, with its tools and variables.
+
     Raises:
         CheckSkipped: transformers is not installed.
     """
@@ -146,6 +150,10 @@ def transformers_text(template: str, conversation: Conversation) -> str | None:
 
 def marked_by_transformers(template: str, conversation: Conversation) -> list[str]:
     """Return the texts that the template's generation tags enclose, as transformers' masks take them.
+
+    Args:
+        template: The Jinja source, with ``generation`` tags.
+        conversation: What is rendered, with its tools and variables.
 
     Raises:
         CheckSkipped: transformers is not installed.
@@ -204,6 +212,11 @@ def same_on_corpus(
     ours: ModelFamily | str, official: str, variables: Mapping[str, Any] = _TOKENS
 ) -> Compared:
     """Compare on the scenario corpus, with and without a prompt, arguments as mappings and as text.
+
+    Args:
+        ours: A family's name, or a template's source.
+        official: The source of the template that it is held to.
+        variables: Template variables for both.
 
     Raises:
         CheckFailed: They differ.

@@ -135,6 +135,12 @@ class FamilySubject:
     ) -> Rendering:
         """Render with the family's template.
 
+        Args:
+            messages: A conversation, in OpenAI form.
+            prompt: Whether it ends with what precedes an answer.
+            tools: What the model may call.
+            **variables: Further variables of the template.
+
         Raises:
             RenderError: The template refuses.
         """
@@ -150,7 +156,13 @@ class FamilySubject:
     def rendering(
         self, case: Case, count: int | None = None, *, prompt: bool | None = None
     ) -> Rendering | None:
-        """Render a case's first ``count`` messages; None where the template refuses."""
+        """Render a case's first ``count`` messages; None where the template refuses.
+
+        Args:
+            case: A conversation of the corpus.
+            count: How many of its messages; all of them if None.
+            prompt: Whether it ends with what precedes an answer; as the case says if None.
+        """
         wanted = case.prompt if prompt is None else prompt
         number = len(case.messages) if count is None else count
         key = (case.id, number, wanted)
