@@ -214,7 +214,7 @@ def same_on_corpus(
     """Compare on the scenario corpus, with and without a prompt, arguments as mappings and as text.
 
     Args:
-        ours: A family's name, or a template's source.
+        ours: The family, or its name.
         official: The source of the template that it is held to.
         variables: Template variables for both.
 
