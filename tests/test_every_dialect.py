@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from antiphon.errors import AntiphonError, TemplateRefused
 from antiphon.families import ModelFamily
 from antiphon.reading import read_response, unparse
 from antiphon.registry import families
+from antiphon.testing.scenarios import with_arguments
 from antiphon.testing.stand_in import special_tokens_for
 
 EVERY = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
@@ -153,3 +155,76 @@ def test_a_continued_answer_ends_where_it_was_cut(  # cases ws-01, ws-03
         )
         assert rendering.text.rstrip().endswith(text.strip())
         assert not rendering.turns[-1].closed
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield the words of a field: of texts, parts, calls, tools."""
+    if isinstance(value, str):
+        yield from (word for word in re.findall(r"[a-z]+w[0-9]", value))
+    else:
+        for item in value.values() if isinstance(value, dict) else value or ():
+            yield from texts_of(item)
+
+
+def parts_of(*texts: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+SAID: dict[str, list[dict[str, Any]]] = {
+    "calls": [
+        {"role": "system", "content": "systemw1"},
+        {"role": "user", "content": "userw1"},
+        {
+            "role": "assistant",
+            "content": "saidw1",
+            "reasoning_content": "whyw1",
+            "tool_calls": [call({"text": "callw1"}), call({"text": "callw2"})],
+        },
+        {"role": "tool", "content": "resultw1"},
+        {"role": "tool", "content": "resultw2"},
+        {"role": "assistant", "content": "saidw2"},
+    ],
+    "one call": [
+        {"role": "user", "content": "userw1"},
+        {"role": "assistant", "content": "saidw1", "tool_calls": [call({"text": "callw1"})]},
+        {"role": "tool", "content": "resultw1"},
+    ],
+    "a call without content": [
+        {"role": "user", "content": "userw1"},
+        {"role": "assistant", "content": None, "tool_calls": [call({"text": "callw1"})]},
+        {"role": "tool", "content": "resultw1"},
+    ],
+    "systems and developers": [
+        {"role": "system", "content": "systemw1"},
+        {"role": "system", "content": "systemw2"},
+        {"role": "developer", "content": "developerw1"},
+        {"role": "user", "content": "userw1"},
+        {"role": "assistant", "content": "saidw1"},
+    ],
+    "parts": [
+        {"role": "system", "content": parts_of("systemw1", "systemw2")},
+        {"role": "user", "content": parts_of("userw1", "userw2")},
+        {"role": "assistant", "content": parts_of("saidw1", "saidw2")},
+    ],
+}
+
+
+@EVERY
+@pytest.mark.parametrize("messages", SAID.values(), ids=SAID)
+@pytest.mark.parametrize("form", ["mapping", "string"])
+def test_what_a_dialect_does_not_print_is_told(
+    family: ModelFamily, messages: list[dict[str, Any]], form: str
+) -> None:
+    tools = json.loads(json.dumps(TOOLS).replace("Keep a note.", "toolw1"))
+    given = with_arguments(messages, form)
+    try:
+        rendering = antiphon.render(given, family=family.name, tools=tools, **variables(family))
+    except TemplateRefused:
+        return  # a refusal is told, too
+    lost = {
+        (index, field)
+        for index, message in [*enumerate(given), (-1, {"tools": tools})]
+        for field, value in message.items()
+        if any(word not in rendering.text for word in texts_of(value))
+    }
+    assert {(each.message, each.field) for each in rendering.dropped} == lost

@@ -64,6 +64,7 @@ def explain(rendering: Rendering, *, color: bool = False) -> str:
     if turn is not None:
         pieces.append(f"{_TURN}◀{_RESET}" if color else "◀")
     dropped = [
-        f"message {d.message}: {d.field} is not shown by the template" for d in rendering.dropped
+        f"{f'message {d.message}: ' * (d.message >= 0)}{d.field} not shown by the template"
+        for d in rendering.dropped
     ]
     return "".join(pieces) + ("\n" + "\n".join(dropped) if dropped else "")

@@ -106,18 +106,25 @@ class Rendering:
 
     @functools.cached_property
     def dropped(self) -> list[Dropped]:
-        """Fields that hold text of which the template printed nothing."""
-        shown = {
-            (span.message, key) for span in self.spans for key in span.field[:1] or _TEXT_FIELDS
-        }
-        return [
+        """Fields that hold text of which the template printed nothing, or not all parts, not all calls.
+
+        Tools and documents of which nothing was printed are dropped of message -1.
+        """
+        shown: set[tuple[Any, ...]] = set()
+        for _, _, (number, path) in self.origins:
+            shown.update((number, key) for key in path[:1] or _TEXT_FIELDS)
+            shown.add((number, *path[:2]) if len(path) > 1 else (number, *path, "whole"))
+        lost = [
             Dropped(index, name)
             for index, message in enumerate(self.messages)
             for name, value in message.items()
-            if name in _TEXT_FIELDS
-            and (index, name) not in shown
-            and _is_own(name, value)
-            and _has_text(value)
+            if name in _TEXT_FIELDS and _is_own(name, value) and _lacks(value, index, name, shown)
+        ]
+        given = ((name, self.source.variables.get(name)) for name in ("tools", "documents"))
+        return lost + [
+            Dropped(-1, name)
+            for name, value in given
+            if _has_text(value) and (-1, name) not in shown
         ]
 
     def tokenize(
@@ -278,6 +285,18 @@ def _has_text(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_has_text(item) for key, item in value.items() if key not in ("type", "id"))
     return isinstance(value, (list, tuple)) and any(_has_text(item) for item in value)
+
+
+def _lacks(value: Any, index: int, name: str, shown: set[tuple[Any, ...]]) -> bool:
+    """Whether text of a field is not shown: all of a text, any of the calls or of the texts among parts."""
+    if not isinstance(value, list) or (index, name, "whole") in shown:
+        return _has_text(value) and (index, name) not in shown
+    parts = [
+        part.get("text") if name == "content" and isinstance(part, dict) else part for part in value
+    ]
+    return any(
+        _has_text(part) and (index, name, number) not in shown for number, part in enumerate(parts)
+    )
 
 
 def _is_own(name: str, value: Any) -> bool:

@@ -273,7 +273,10 @@ def _chat(where: str, value: Any, options: Options) -> Row:
     variables = {"tools": conversation.tools, **options.template, **conversation.variables}
     rendering = render(conversation.messages, options.tokenizer, **variables)
     roles = [str(message.get("role")) for message in conversation.messages]
-    dropped = "; ".join(f"message {each.message}: {each.field}" for each in rendering.dropped)
+    dropped = "; ".join(
+        f"{f'message {each.message}: ' * (each.message >= 0)}{each.field}"
+        for each in rendering.dropped
+    )
     facts = {"not shown by the template": dropped} if dropped else {}
     if options.tokenizer is None:
         pieces = [
