@@ -250,6 +250,11 @@ def refused(capsys: Any, *arguments: str) -> str:
     [
         (['{"question": "q", "answer": "#### 1"}', "{broken"], "Row 2 of .* not valid JSON"),
         (['{"question": "q"}'], "Row 1 of .* has no field 'answer'"),
+        (
+            ['{"question": null, "answer": "#### 1"}'],
+            "Row 1 of .* has null in 'question', not text",
+        ),
+        (["[1]", "[2]"], "Row 1 of .* is a list, not an object \\(row 2 too\\)"),
         (['{"q": "q", "answer": "#### 1"}'], r"no field 'question' \(it has 'answer', 'q'\)"),
         (['{"question": 5, "answer": "#### 1"}'], "has a number in 'question'"),
         (['{"question": " ", "answer": "#### 1"}'], "has an empty 'question'"),

@@ -41,7 +41,10 @@ def read_rows(path: Path, task: Task) -> list[Row]:
     if faults:
         number, fault = faults[0]
         others = ", ".join(str(n) for n, _ in faults[1:6])
-        more = f" (rows {others}{' and more' if len(faults) > 6 else ''} too)" if others else ""
+        also = (
+            f"row{'s' if len(faults) > 2 else ''} {others}{' and more' if len(faults) > 6 else ''}"
+        )
+        more = f" ({also} too)" if others else ""
         raise InvalidData(
             f"Row {number} of {path} {fault}{more}; each row must be {task.row_form}."
         )
@@ -104,9 +107,9 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 def text_fault(row: Mapping[str, Any], key: str) -> str | None:
     """Return why a field is no text, in words, or None where it is."""
-    value = row.get(key)
-    if value is None:
+    if key not in row:
         return f"has no field {key!r}{_near(row)}"
+    value = row[key]
     if not isinstance(value, str):
         return f"has {_kind(value)} in {key!r}, not text"
     return None if value.strip() else f"has an empty {key!r}"
