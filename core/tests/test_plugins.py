@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import types
+from pathlib import Path
 
 import pytest
 from antiphon.errors import PluginConflict, PluginError
@@ -55,6 +56,35 @@ def test_registered_families_are_found_and_sorted() -> None:
     record = built.owner("family", "zebra")
     assert record is not None
     assert (record.distribution, record.provides) == ("dist-b", ("family:zebra",))
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise RuntimeError('no licence')", "RuntimeError: no licence"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import a_module_that_nobody_has", "No module named 'a_module_that_nobody_has'"),
+        ("", "has no attribute 'Backend'"),
+    ],
+)
+def test_heavy_part_that_fails_when_it_is_loaded_is_told_by_its_name(
+    source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"heavy_{abs(hash(source))}"
+    (tmp_path / f"{name}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError) as raised:
+        BackendSpec("heavy", f"{name}:Backend").load()
+    assert f"'{name}:Backend' could not be loaded: " in str(raised.value)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["antiphon:no/such.jinja", "no_such_package:a.jinja", "json.jinja"]
+)
+def test_template_that_is_not_there_is_told_by_its_name(path: str) -> None:
+    with pytest.raises(PluginError, match=f"'{path}' can't be read"):
+        ModelFamily("bird", "bird", path).load_template()
 
 
 def test_records_are_frozen_and_cross_processes() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from antiphon.errors import PluginError
+from antiphon.errors import PluginError, reason_of
 
 if TYPE_CHECKING:
     from antiphon.reading.grammar import Grammar
@@ -134,9 +134,22 @@ class EnvSpec(FactorySpec):
 
 
 def load_resource(path: str) -> str:
-    """Return the text of the file that ``"package:path/in/package"`` names."""
+    """Return the text of the file that ``"package:path/in/package"`` names.
+
+    Args:
+        path: As a descriptor has it.
+
+    Raises:
+        PluginError: The package or the file is not there, or the file is no UTF-8.
+    """
     package, _, file = path.partition(":")
-    return importlib.resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    try:
+        return importlib.resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    except (OSError, ImportError, ValueError, TypeError) as error:
+        # ValueError and TypeError: of texts that are no UTF-8, of packages that are no folders.
+        raise PluginError(
+            f"{path!r} can't be read ({type(error).__name__}: {reason_of(error)})."
+        ) from error
 
 
 def load_object(path: str) -> object:
@@ -146,7 +159,7 @@ def load_object(path: str) -> object:
         path: ``"package.module:attribute"``; the attribute may have dots.
 
     Raises:
-        PluginError: The module or the attribute is not there.
+        PluginError: The module or the attribute is not there, or the module fails when it is imported.
     """
     module, separator, attribute = path.partition(":")
     if not separator or not attribute:
@@ -155,6 +168,9 @@ def load_object(path: str) -> object:
         loaded: object = importlib.import_module(module)
         for name in attribute.split("."):
             loaded = getattr(loaded, name)
-    except (ImportError, AttributeError) as error:
-        raise PluginError(f"{path!r} could not be loaded: {error}.") from error
+    except (Exception, SystemExit) as error:  # a stranger's module may raise anything
+        kind = (
+            "" if isinstance(error, (ImportError, AttributeError)) else f"{type(error).__name__}: "
+        )
+        raise PluginError(f"{path!r} could not be loaded: {kind}{reason_of(error)}.") from error
     return loaded

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, PluginError
 from antiphon.families import FactorySpec, ModelFamily, load_resource
 from antiphon.plugins.tracing import told
 
@@ -43,24 +43,29 @@ def _of_family(family: ModelFamily) -> Iterator[str]:
     from antiphon.engine.environment import compile_template
 
     whose = f"the family {family.name!r} can't be used: its"
-    try:
-        compile_template(family.load_template())
-    except AntiphonError as error:
-        yield f"{whose} template is wrong: {error}"
-    except (OSError, ImportError, ValueError, TypeError) as error:
-        # ValueError and TypeError: of texts that are no UTF-8, of packages that are no folders.
-        yield f"{whose} template {family.template!r} can't be read ({told(error)})."
-    if family.renderings is not None:
+    unread = None if family.source is not None else _unreadable(family.template)
+    if unread:
+        yield f"{whose} template {unread}"
+    else:
         try:
-            load_resource(family.renderings)
-        except (OSError, ImportError, ValueError, TypeError) as error:
-            yield (
-                f"the family {family.name!r} can't be checked: its renderings"
-                f" {family.renderings!r} can't be read ({told(error)})."
-            )
+            compile_template(family.load_template())
+        except AntiphonError as error:
+            yield f"{whose} template is wrong: {error}"
+    unread = None if family.renderings is None else _unreadable(family.renderings)
+    if unread:
+        yield f"the family {family.name!r} can't be checked: its renderings {unread}"
     missing = _missing(family.grammar) if family.grammar else None
     if missing:
         yield f"{whose} grammar is {family.grammar!r}, and {missing}."
+
+
+def _unreadable(path: str) -> str | None:
+    """Return why a file can't be read, None where it can."""
+    try:
+        load_resource(path)
+    except PluginError as error:
+        return str(error)
+    return None
 
 
 def _missing(path: str) -> str | None:
