@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -314,6 +315,48 @@ def test_an_optimiser_step_is_noticed():
     assert backend.weight_version == before + 1
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")  # peft's own
+@pytest.mark.parametrize("how", ["disabled", "another", "scaled", "merged"])
+def test_states_of_another_adapter_are_never_used(how):
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "k_proj"], init_lora_weights=False)
+    model = peft.get_peft_model(build("llama"), config)
+    model.add_adapter("another", config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora" in name:
+                parameter.mul_(20)
+    backend, params = TransformersBackend(model), SamplingParams(max_new_tokens=6, temperature=0)
+    prompt = list(range(5, 60))
+    made = backend.generate(TokenBatch([prompt]), params)
+    grown, version = [prompt + made.ids[0] + [70, 71]], backend.weight_version
+    with model.disable_adapter() if how == "disabled" else contextlib.nullcontext():
+        if how == "another":
+            model.set_adapter("another")
+        elif how == "merged":
+            model.merge_adapter()
+        elif how == "scaled":
+            for module in model.modules():
+                if isinstance(getattr(module, "scaling", None), dict):
+                    module.scaling["default"] *= 3
+        again = backend.generate(TokenBatch(grown), params)
+        fresh = TransformersBackend(model, reuse_bytes=0).generate(TokenBatch(grown), params)
+        assert again.ids == fresh.ids
+        for one, other in zip(again.log_probs, fresh.log_probs, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=0)
+        assert backend.weight_version != version
+
+
+def test_a_learnt_buffer_counts_as_a_weight():
+    """DeepSeek-V3 balances its experts by one."""
+    model = build("deepseek_v3")
+    backend = TransformersBackend(model)
+    before = backend.weight_version
+    name = next(n for n in model.state_dict() if n.endswith("e_score_correction_bias"))
+    backend.load_weights({name: torch.arange(8.0)})
+    assert backend.weight_version != before
+
+
 def test_weights_that_do_not_fit_are_refused_and_nothing_is_copied():
     model = build("llama")
     backend = TransformersBackend(model)
@@ -433,6 +476,39 @@ def test_transformers_parameters_keep_seeds_and_log_probs(backend):
     more = dataclasses.replace(params, logprobs=2)
     with pytest.raises(InvalidParameter, match="logprobs"):
         backend.generate(TokenBatch(PROMPTS), more)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 5.0},
+        {"no_repeat_ngram_size": 1},
+        {"suppress_tokens": list(range(5, 200))},
+        {"bad_words_ids": [[i] for i in range(5, 150)]},
+        {"forced_bos_token_id": 9, "forced_eos_token_id": 9},
+        {"sequence_bias": [[[7], 50.0]], "guidance_scale": 3.0},
+        {"stop_strings": ["a"], "max_length": 4, "max_time": 0.0001},
+        {"do_sample": True, "temperature": 0.3, "top_k": 1, "num_return_sequences": 3},
+        {"return_dict_in_generate": True, "output_scores": True},
+    ],
+)
+def test_what_a_models_own_generation_config_says_changes_no_way_of_decoding(settings):
+    """Qwen2.5's has a repetition penalty: it held where transformers decoded, and not where our loop did."""
+    results = []
+    for own in ({}, settings):
+        model = build("llama")
+        for name, value in own.items():
+            setattr(model.generation_config, name, value)
+        backend = TransformersBackend(model, reuse_bytes=0)
+        plain = {"max_new_tokens": 6, "ignore_eos": True}
+        ways = [{"seed": 1}, {"seed": 1, "epsilon_cutoff": 0.0}]
+        ways.append({"num_beams": 3, "do_sample": False})
+        for way in ways:
+            params = SamplingParams.from_kwargs({**plain, **way}, extras=backend.extra_parameters)
+            results.append(backend.generate(TokenBatch(PROMPTS), params).ids)
+        assert {name: getattr(model.generation_config, name) for name in own} == own
+    assert results[0] == results[1]
+    assert results[:3] == results[3:]
 
 
 def test_both_ways_of_decoding_sample_the_same(backend):

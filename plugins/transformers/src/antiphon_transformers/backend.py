@@ -241,6 +241,7 @@ class TransformersBackend:
             for name, value in given.items():
                 own[name].copy_(value)
             self._look_at_weights()
+            self.reuse.clear()
             if version is not None:
                 self._version = version
 
@@ -276,7 +277,7 @@ class TransformersBackend:
             def with_library(part: range) -> list[Answer]:
                 some, rows = slice(part.start, part.stop), slice(part.start * n, part.stop * n)
                 return library_generate(
-                    self.forward.model,
+                    self.forward.inner,
                     batch.rows[some],
                     seeds[rows],
                     limits[rows],
@@ -440,25 +441,37 @@ def _out_of_memory(error: Exception) -> bool:
     return any(sign in str(error) for sign in signs)
 
 
-def _weights_mark(model: Any) -> tuple[tuple[int, ...], torch.Tensor]:
-    """Return what tells one set of weights from the next: version counters, and a few elements of
-    each tensor.
+def _weights_mark(model: Any) -> tuple[tuple[Any, ...], torch.Tensor]:
+    """Return what tells one set of weights from the next: version counters, which adapters are on, and a few elements
+    of each tensor.
 
     Counters see every in-place change but those through ``.data``; an optimiser step that goes that
     way changes elements everywhere.
     """
-    parameters = list(model.parameters())
+    tensors: list[torch.Tensor] = []
+    adapters: list[Any] = []
+    for module in model.modules():
+        tensors += [p for p in module._parameters.values() if p is not None]
+        passing = module._non_persistent_buffers_set  # computed, not learnt
+        tensors += [
+            b for name, b in module._buffers.items() if b is not None and name not in passing
+        ]
+        if hasattr(module, "active_adapters") and hasattr(module, "scaling"):  # a layer of peft's
+            adapters.append(
+                (module.disable_adapters, *module.active_adapters, *module.scaling.items())
+            )
+            adapters.append(tuple(module.merged_adapters))
     picked: dict[torch.device, list[torch.Tensor]] = {}
     with torch.no_grad():
-        for p in parameters:
+        for p in tensors:
             if p.is_meta:  # offloaded: its values are elsewhere
                 continue
             few = p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float()
             picked.setdefault(p.device, []).append(few)
         # One copy per device: each is a wait for the device.
         values = [torch.cat(parts).cpu() for parts in picked.values()]
-    versions = tuple(0 if p.is_inference() else p._version for p in parameters)
-    return versions, torch.cat(values) if values else torch.zeros(0, device="cpu")
+    versions = tuple(0 if p.is_inference() else p._version for p in tensors)
+    return (*versions, *adapters), torch.cat(values) if values else torch.zeros(0, device="cpu")
 
 
 def _precision(kind: str) -> torch.dtype | None:
@@ -469,6 +482,6 @@ def _precision(kind: str) -> torch.dtype | None:
 
 
 def _same(
-    one: tuple[tuple[int, ...], torch.Tensor], other: tuple[tuple[int, ...], torch.Tensor]
+    one: tuple[tuple[Any, ...], torch.Tensor], other: tuple[tuple[Any, ...], torch.Tensor]
 ) -> bool:
     return one[0] == other[0] and torch.equal(one[1], other[1])

@@ -58,15 +58,20 @@ def choose(
     return order.gather(-1, draw(probs, uniform)[:, None])[:, 0]
 
 
+def wide(device: torch.device) -> torch.dtype:
+    """Return the widest dtype that a kind of device computes in."""
+    return torch.float32 if device.type in ("mps", "xpu") else torch.float64
+
+
 def draw(weights: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
     """Return one index per row, by inverting the cumulative sum of its weights.
 
     Args:
         weights: ``[rows, V]``, not negative; they need not sum to 1. An index of weight 0 is never
             drawn.
-        uniform: ``[rows]`` float64 in [0, 1).
+        uniform: ``[rows]`` of that dtype, in [0, 1).
     """
-    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    cumulative = weights.cumsum(-1, dtype=wide(weights.device))
     total = cumulative[:, -1:]
     target = torch.minimum(
         uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total))
@@ -104,7 +109,7 @@ class Randomness:
                 torch.rand(self._BLOCK, generator=generator, dtype=torch.float64, device="cpu")
                 for generator in self._generators
             ]
-            self._block = torch.stack(block, 1).to(self._device)
+            self._block = torch.stack(block, 1).to(wide(self._device)).to(self._device)
         self._step += 1
         return self._block[column]
 

@@ -111,7 +111,7 @@ def library_generate(
     transformers' own processors look at the ids of the padding too, so only prompts of one length share a batch.
 
     Args:
-        model: The model.
+        model: The model, without what was put around it.
         prompts: One list of ids per prompt.
         seeds: One per prompt and sample.
         limits: Most new tokens, one per prompt and sample.
@@ -183,7 +183,7 @@ def _generate(
             pad_token_id=ends[0] if ends else 0,
             **settings,
         )
-        out = model.generate(
+        out = _without_own_settings(model).generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
         )
     except (ValueError, TypeError, ImportError) as error:
@@ -193,6 +193,17 @@ def _generate(
         kept, finish, stopped_by, cut = stops.first(row, limit)
         answers.append(Answer(kept, finish=finish, stopped_by=stopped_by, cut=cut))
     return answers
+
+
+def _without_own_settings(model: Any) -> Any:
+    """Return an object that is the model in all but its generation config.
+
+    transformers takes from there what a call leaves out (Qwen2.5 has a repetition penalty in it); here what is left out
+    is off, as in our own loop.
+    """
+    plain = object.__new__(type(model))
+    plain.__dict__ = {**model.__dict__, "generation_config": GenerationConfig()}  # type: ignore[no-untyped-call]
+    return plain
 
 
 def _thaw(value: Any) -> Any:
