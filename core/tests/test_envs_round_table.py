@@ -18,9 +18,9 @@ from antiphon.envs import (
     one_by_one,
 )
 from antiphon.errors import EnvError, InvalidParameter
-from rollout_helpers import byte_tokenizer
+from rollout_helpers import HERMES, byte_tokenizer
 from tensordict import TensorDict
-from test_envs_simulated import CALL, HERMES, STRICT, Scripted, multiply, talk
+from test_envs_simulated import CALL, STRICT, Scripted, multiply, talk
 
 NAMES = (
     "{% for m in messages %}<|im_start|>{{ m.role }}{{ ' ' ~ m.name if m.name }}\n"

@@ -14,16 +14,9 @@ from antiphon.conversations.ragged import ragged
 from antiphon.envs import FunctionTask, Reply, SimulatedUser, ToolTransform
 from antiphon.envs.simulated import GREETING
 from antiphon.errors import EnvError, TemplateRefused
-from rollout_helpers import END, byte_tokenizer
+from rollout_helpers import END, HERMES, byte_tokenizer
 from tensordict import TensorDict, TensorDictBase, lazy_stack
 
-HERMES = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>\n"
-    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
-    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 # The other side's template takes turns strictly, and has no system message.
 STRICT = (
     "{% for m in messages %}"

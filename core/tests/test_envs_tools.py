@@ -34,16 +34,7 @@ from tensordict import TensorDict, TensorDictBase
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return rollout_helpers.byte_tokenizer(HERMES)
-
-
-HERMES = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}<tool_call>\n"
-    '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
-    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
+    return rollout_helpers.byte_tokenizer(rollout_helpers.HERMES)
 
 
 class Unit(enum.Enum):

@@ -259,16 +259,9 @@ class History(TensorClass["nocast"]):
             ContainerError: shapes that do not fit, or a locked History.
             NoHistory: `history` is something else.
         """
-        _need_history(history, "appended")
-        if not self.batch_dims:
-            raise ContainerError(
-                "cannot append to a History without a batch dimension; call unsqueeze(0) on it first"
-            )
-        if self.batch_dims != history.batch_dims + 1:
-            raise ContainerError(
-                "The new history to append must have one less dimension than self; "
-                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
-            )
+        self._check_other(
+            history, self.batch_dims - 1, "append to", "append must have one less dimension than"
+        )
         dim = self._dim(dim)
         if dim < self.ndim - 1:
             return self._grown(
@@ -290,17 +283,24 @@ class History(TensorClass["nocast"]):
             ContainerError: shapes that do not fit, or a locked History.
             NoHistory: `history` is something else.
         """
-        _need_history(history, "joined on")
+        self._check_other(
+            history, self.batch_dims, "extend", "extend must have as many dimensions as"
+        )
+        return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
+
+    def _check_other(self, history: Any, dims: int, does: str, must: str) -> None:
+        if not isinstance(history, History):
+            raise NoHistory(
+                f"cannot {does} a History with {type(history).__name__}: History.from_chats makes one of messages"
+            )
         if not self.batch_dims:
             raise ContainerError(
-                "cannot extend a History without a batch dimension; call unsqueeze(0) on it first"
+                f"cannot {does} a History without a batch dimension; call unsqueeze(0) on it first"
             )
-        if self.batch_dims != history.batch_dims:
+        if history.batch_dims != dims:
             raise ContainerError(
-                "The new history to extend must have as many dimensions as self; "
-                f"got self.ndim={self.ndim} and history.ndim={history.ndim}"
+                f"The new history to {must} self; got self.ndim={self.ndim} and history.ndim={history.ndim}"
             )
-        return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
 
     def _dim(self, dim: int) -> int:
         dim = whole("dim", dim)
@@ -423,13 +423,6 @@ class History(TensorClass["nocast"]):
 
 
 _tensorclass_init = History.__init__
-
-
-def _need_history(value: Any, what: str) -> None:
-    if not isinstance(value, History):
-        raise NoHistory(
-            f"what is {what} must be a History, not {type(value).__name__}: History.from_chats makes one of messages"
-        )
 
 
 def _history_init(self: History, *args: Any, **kwargs: Any) -> None:
