@@ -193,3 +193,18 @@ def test_the_space_before_an_answer_of_falcon_is_not_its_own():
     prompt = render("falcon", [{"role": "user", "content": "a"}], add_generation_prompt=True)
     message = antiphon.parse_response(" Paris", prompt=prompt, family="falcon")
     assert message["content"].strip() == "Paris"
+
+
+def test_a_tool_s_header_is_not_taken_for_that_of_an_empty_answer_further_on() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": ""},
+        {"role": "user", "content": ""},
+        {"role": "assistant", "content": ""},
+    ]
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    rendering = antiphon.render(messages, family="falcon3", tools=[tool], **TOKENS)
+    last = rendering.turns[-1]
+    assert rendering.text[last.start : last.end].strip() == "<|endoftext|>"

@@ -90,6 +90,32 @@ def find_header(gap: str, header: str, before_text: bool) -> int | None:
     return None
 
 
+def other_role(gap: str, found: int, header: str) -> tuple[str, int] | None:
+    """Return whose header it is that begins as a generation prompt does, and where it ends.
+
+    Args:
+        gap: The text between two messages.
+        found: Where in it a part of the prompt ends (see `find_header`).
+        header: The generation prompt.
+
+    Returns:
+        The role's name there and the end of its header; None where no other role is named.
+    """
+    cuts = [cut for cut in boundaries(header) if gap.endswith(header[:cut], 0, found)]
+    if not cuts:
+        return None
+    following = next((cut for cut in boundaries(header) if cut > cuts[-1]), None)
+    role = re.match(r"\w+", header[cuts[-1] : following])
+    other = re.match(r"\w+", gap[found:])
+    if following is None or role is None or other is None or role.group() == other.group():
+        return None
+    behind = header[cuts[-1] + role.end() : following]
+    end = found + other.end()
+    if not behind or not gap.startswith(behind, end):
+        return None
+    return other.group(), _behind_space(gap, end + len(behind), header)
+
+
 def _later_parts(gap: str, end: int, header: str, cuts: list[int]) -> int:
     """Return ``end``, moved behind those parts of the header that stand further on, with other text between."""
     together = False

@@ -25,6 +25,7 @@ from antiphon.engine.markers import (
     closes_block,
     common_length,
     find_header,
+    other_role,
     skip_header,
 )
 from antiphon.engine.provenance import MIXED, REASONING_FIELDS, SpanTuple, traced_whole
@@ -236,11 +237,16 @@ class _Finder:
         if found is None and header == "" and extent.shown and prompt is not None:
             found = common_length(prompt, gap)
         if found is None:
-            known = header or (prompt if extent.shown else None)
-            found = find_header(gap, known or "", extent.shown)
+            known = header or (prompt if extent.shown else None) or ""
+            found = find_header(gap, known, extent.shown)
+            other = None if found is None else other_role(gap, found, known)
+            if other is not None:
+                role, found = other
+                if role != self.source.messages[index].get("role"):
+                    return f"the template prints it under the header of the role {role!r}"
         if found is None and extent.shown:
             found = self._like_an_answer(index, gap, prompt)
-        if found is not None:
+        if found is not None and not self._taken(text, index, extent.before + found):
             return extent.before + found
         headless = self._headless(text, index)
         if headless is not None:
@@ -248,6 +254,11 @@ class _Finder:
         if not header:
             return "the template gives no generation prompt to look for"
         return f"the generation prompt {header!r} does not stand before its text"
+
+    def _taken(self, text: str, index: int, place: int) -> bool:
+        """Whether a place stands in the text of the messages before: their headers may look like the prompt."""
+        before = self.prefix(index, False)
+        return before is not None and place < len(before[0].rstrip()) and text.startswith(before[0])
 
     def _like_an_answer(self, index: int, gap: str, prompt: str | None) -> int | None:
         """Return where in ``gap`` the turn starts of a message before which no generation prompt stands.
