@@ -213,6 +213,31 @@ def test_family_of_higher_priority_wins_and_is_seen_to(register: Any) -> None:
     assert "the running program" in told
 
 
+def test_family_of_higher_priority_wins_by_a_lesser_mark_too(register: Any) -> None:
+    register("theirs", model_ids=("org/parrot-7b",), digests=(digest(TEMPLATE),))
+    register("mine", name_patterns=("parrot",), priority=1)
+    for model in ("org/parrot-7b", Tokenizer("org/parrot-7b", TEMPLATE)):
+        detection = detect_family(model)
+        assert (detection.family, detection.tier) == ("mine", "name")
+        told = detection.explain()
+        assert "- model id: theirs" in told
+        assert (
+            "mine has the higher priority (1): without it, theirs would be taken by model id"
+            in told
+        )
+
+
+def test_family_of_higher_priority_that_does_not_hold_leaves_it_to_the_others(
+    register: Any,
+) -> None:
+    register("theirs", model_ids=("org/parrot-7b",))
+    register("mine", source=OTHER, name_patterns=("parrot",), priority=1)
+    register("other", model_ids=("org/finch-7b",), priority=2)
+    detection = detect_family(Tokenizer("org/parrot-7b", TEMPLATE))
+    assert (detection.family, detection.tier) == ("theirs", "model id")
+    assert any("mine is not the tokenizer's own template" in note for note in detection.notes)
+
+
 def test_vocabulary_speaks_against_a_name(register: Any) -> None:
     register("parrot-family", required_tokens=("<a>",), name_patterns=("parrot",))
     assert detect_family("org/parrot-7b").family == "parrot-family"

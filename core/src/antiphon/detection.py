@@ -2,9 +2,10 @@
 
 The tiers, the surest first: what the caller says, the model's exact hub name, the digest of its
 tokenizer's own template, the control tokens in its vocabulary, patterns on its own name. The first
-tier that holds a dialect decides. Where several dialects hold in one tier, the higher
-`ModelFamily.priority` decides; then the more telling mark (more control tokens, a longer stretch of
-the name); then the tiers below, among those dialects only. What is still a tie is an error and not
+tier that holds a dialect decides. Dialects of a higher `ModelFamily.priority` are asked first, in all
+tiers: so a user's own family wins. Where several dialects of one priority hold in one tier, the more
+telling mark decides (more control tokens, a longer stretch of the name); then the tiers below, among
+those dialects only. What is still a tie is an error and not
 a guess (dialects with one template excepted: none of them is wrong).
 
 A mark that is known and speaks against a dialect rules it out below the digest tier: a vocabulary
@@ -145,10 +146,47 @@ def _verdict(subject: str, family: ModelFamily, tier: Tier, reason: str) -> Dete
 
 
 def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool) -> Detection:
-    """Go through the tiers until one dialect is left."""
+    """Ask the dialects of the highest priority first; who has none that holds leaves it to the next."""
     notes: list[str] = []
     seen: list[Candidate] = []
-    left = list(known)
+    for priority in sorted({family.priority for family in known}, reverse=True):
+        asked = [family for family in known if family.priority == priority]
+        verdict = _go_through(asked, marks, notes, seen, check_text=check_text)
+        if verdict is not None:
+            name, tier = verdict
+            lower = _held(known, marks, below=priority)
+            if lower:
+                notes.append(
+                    f"{name} has the higher priority ({priority}): without it,"
+                    f" {' or '.join(_best(lower))} would be taken by {lower[0].tier}."
+                )
+            notes += _outweighed(asked, name, tier, marks)
+            return Detection(marks.subject, name, tier, (*seen, *lower), tuple(notes))
+    notes.append(_looked_at(marks))
+    return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
+
+
+def _held(known: Sequence[ModelFamily], marks: ModelMarks, below: int) -> list[Candidate]:
+    """Return who of a lower priority holds, in the first tier that has one."""
+    others = [family for family in known if family.priority < below]
+    held = (matching(others, marks) for _, matching in _TIERS)
+    return next((candidates for candidates in held if candidates), []) if others else []
+
+
+def _go_through(
+    asked: Sequence[ModelFamily],
+    marks: ModelMarks,
+    notes: list[str],
+    seen: list[Candidate],
+    *,
+    check_text: bool,
+) -> tuple[str, Tier] | None:
+    """Go through the tiers until one of the dialects that are asked is left; return it and the tier.
+
+    Raises:
+        FamilyAmbiguous: Several are left.
+    """
+    left = list(asked)
     tie: tuple[Tier, list[str]] | None = None
     for tier, matching in _TIERS:
         candidates = matching(left, marks)
@@ -162,24 +200,19 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
         names = _best(candidates)
         if len(names) == 1:
             # A tie above that this tier breaks was settled by the tier above: it is the surer mark.
-            decided = tie[0] if tie else tier
-            notes += _outweighed(known, names[0], decided, marks)
-            return Detection(marks.subject, names[0], decided, tuple(seen), tuple(notes))
+            return names[0], tie[0] if tie else tier
         if names:
             tie = (tie[0] if tie else tier, names)
             left = [family for family in left if family.name in names]
-    if tie is not None:
-        tier, names = tie
-        if tier == "template digest":
-            # They write one text, so none of them is wrong.
-            notes += _outweighed(known, names[0], tier, marks)
-            return Detection(marks.subject, names[0], tier, tuple(seen), tuple(notes))
-        raise FamilyAmbiguous(
-            f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
-            f" say family={names[0]!r} (or another one), or register one with a higher priority."
-        )
-    notes.append(_looked_at(marks))
-    return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
+    if tie is None:
+        return None
+    tier, names = tie
+    if tier == "template digest":
+        return names[0], tier  # They write one text, so none of them is wrong.
+    raise FamilyAmbiguous(
+        f"{marks.subject} may be {' or '.join(names)} by its {tier}, and nothing says which:"
+        f" say family={names[0]!r} (or another one), or register one with a higher priority."
+    )
 
 
 def _looked_at(marks: ModelMarks) -> str:
@@ -228,11 +261,8 @@ def _outweighed(
 
 def _best(candidates: list[Candidate]) -> list[str]:
     """Return who has the highest priority and, among these, the most telling mark, sorted."""
-    if not candidates:
-        return []
-    first = max((candidate.priority, candidate.weight) for candidate in candidates)
-    best = {c.family for c in candidates if (c.priority, c.weight) == first}
-    return sorted(best)
+    first = max(((each.priority, each.weight) for each in candidates), default=None)
+    return sorted({each.family for each in candidates if (each.priority, each.weight) == first})
 
 
 def _writing_the_same(

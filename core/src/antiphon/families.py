@@ -49,7 +49,7 @@ class ModelFamily:
             part of a path), the most telling first.
         arguments: The form in which the template takes call arguments.
         end_tokens: Tokens that end a turn, the usual one first.
-        priority: A higher one wins within a detection tier; plugins of a user's own take 1 or more.
+        priority: A higher one wins, whatever the marks; plugins of a user's own take 1 or more.
         variant_of: The dialect of which this is another revision, for descriptors that only differ in defaults.
         notes: Known faults of the official template that parity keeps, one sentence each.
         known_failures: What of the conformance kit is known to fail: a check (``"parse"``) or one of its cases
