@@ -264,12 +264,10 @@ class History(TensorClass["nocast"]):
         )
         dim = self._dim(dim)
         if dim < self.ndim - 1:
-            return self._grown(
-                rows_of(history.unsqueeze(dim)._tensordict), history.device, dim, inplace
-            )
+            return self._grown(rows_of(history.unsqueeze(dim)._tensordict), dim, inplace)
         # One message to each conversation: no need to make tensordicts of them.
         rows = single_messages(history._tensordict)
-        return self._grown(rows, history.device, dim, inplace)
+        return self._grown(rows, dim, inplace)
 
     def extend(self, history: History, *, inplace: bool = True, dim: int = 0) -> Self:
         """Adds the elements of `history` along `dim` (0: the first, which is time for one conversation).
@@ -286,7 +284,7 @@ class History(TensorClass["nocast"]):
         self._check_other(
             history, self.batch_dims, "extend", "extend must have as many dimensions as"
         )
-        return self._grown(rows_of(history._tensordict), history.device, self._dim(dim), inplace)
+        return self._grown(rows_of(history._tensordict), self._dim(dim), inplace)
 
     def _check_other(self, history: Any, dims: int, does: str, must: str) -> None:
         if not isinstance(history, History):
@@ -310,7 +308,7 @@ class History(TensorClass["nocast"]):
             )
         return dim % self.ndim
 
-    def _grown(self, rows: Any, device: torch.device | None, dim: int, inplace: bool) -> Self:
+    def _grown(self, rows: Any, dim: int, inplace: bool) -> Self:
         if inplace and self.is_locked:
             raise ContainerError("this History is locked: unlock_() it or pass inplace=False")
         depth = self.ndim - 1

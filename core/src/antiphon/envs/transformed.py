@@ -268,7 +268,7 @@ class TransformedEnv(EnvBase):
 
     def before(self, transform: Transform) -> EnvBase:
         """Return the environment as it is inside of ``transform``."""
-        inner = [part for part in self.transform]
+        inner = list(self.transform)
         inner = inner[: next(i for i, part in enumerate(inner) if part is transform)]
         if not inner:
             return self.base_env

@@ -12,7 +12,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from antiphon.engine.caches import BoundedCache
 from antiphon.errors import InvalidData
@@ -23,16 +23,6 @@ _FIRST_SYMBOL = 0xD800
 _SYMBOLS = 2048
 _REPLACEMENT = "\ufffd"
 _SHORT = 3  # ids of pieces whose text is remembered
-
-
-class Decoder(Protocol):
-    """What reading needs of a tokenizer."""
-
-    def decode(self, token_ids: Any, skip_special_tokens: bool = ...) -> str:
-        """Return the text of ids."""
-
-    def get_added_vocab(self) -> dict[str, int]:
-        """Return the added tokens and their ids."""
 
 
 def literals_of(value: object) -> Iterator[str]:

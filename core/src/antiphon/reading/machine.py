@@ -36,8 +36,6 @@ class Machine(CallStates):
         lead: White space before the first call that is the format's.
         pieces: What each part of the text was.
         ended_by: The end token that ended the turn; None while there is none.
-        in_reasoning: Whether the text so far ends inside an unclosed reasoning block.
-        open_call: Whether the text so far ends inside a call.
     """
 
     def __init__(
@@ -62,11 +60,6 @@ class Machine(CallStates):
             self._state = "content"
         elif lead:
             self._state = "lead"
-
-    @property
-    def in_reasoning(self) -> bool:
-        """Whether the text ends inside the reasoning."""
-        return self._state == "reasoning"
 
     # Driving
 
@@ -323,7 +316,7 @@ class Machine(CallStates):
             self._pos = end
             return False
         marker, start = found.group(), found.start()
-        if not final and self._may_be_longer(marker, start):
+        if not final and self._may_be_longer(start):
             self._say_content(text[pos:start])
             self._pos = start
             return False
@@ -358,8 +351,8 @@ class Machine(CallStates):
         self._begin(forms, start)
         return True
 
-    def _may_be_longer(self, marker: str, start: int) -> bool:
-        """Whether a longer marker that begins with this one may still be on its way."""
+    def _may_be_longer(self, start: int) -> bool:
+        """Whether a longer marker that begins with the one at ``start`` may still be on its way."""
         rest = self._text[start:]
         return len(rest) < self._compiled.longest + 1 and rest in self._compiled.prefixes
 

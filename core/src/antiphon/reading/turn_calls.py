@@ -51,11 +51,6 @@ class CallStates(Turn):
         """White space of the last marker that may still follow."""
         self._block_open = False
 
-    @property
-    def open_call(self) -> bool:
-        """Whether the text so far ends inside a call."""
-        return self._state in ("call", "broken")
-
     def _begin(self, forms: list[CompiledCall], start: int) -> None:
         self._open = _Open(start, start, list(forms), Progress(tools=self._tools))
         self._state = "call"
