@@ -54,6 +54,7 @@ from antiphon.errors import TemplateInvalid
 
 _TEMPLATES_KEPT = 256
 _DICT_NAMES = frozenset(dir(TracedDict))
+_MACRO_NAMES = frozenset(("caller", "kwargs", "varargs"))
 # Methods of str that give origins by themselves and that a template may call without the sandbox's questions.
 _STR_NAMES = frozenset(name for name in dir(str) if name[0] != "_") - {"format", "format_map"}
 
@@ -70,6 +71,10 @@ def compile_template(source: str) -> jinja2.Template:
     except jinja2.TemplateSyntaxError as error:
         raise TemplateInvalid(
             f"The chat template is not valid Jinja: {error.message} (line {error.lineno}); correct the template."
+        ) from error
+    except SyntaxError as error:  # Python's, of what Jinja made: a loop control outside of its loop
+        raise TemplateInvalid(
+            f"The chat template is no valid program: {error.msg}; correct the template."
         ) from error
     except RecursionError as error:
         raise TemplateInvalid(
@@ -92,12 +97,22 @@ class GenerationTag(Extension):
 
     tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
 
-    def parse(self, parser: Parser) -> nodes.CallBlock:
-        """Parse the tag into a call block that prints its body."""
+    def parse(self, parser: Parser) -> nodes.Stmt:
+        """Parse the tag into a scope that prints its body: what is set inside stays inside, as in a call block.
+
+        transformers makes a call block of it, and every call costs. It is made here only where its being one can be
+        told: loop controls inside can't reach the loop, and the names that a macro has stand for something else.
+        """
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        scope = nodes.Scope(body).set_lineno(line)
+        if not any(
+            not isinstance(node, nodes.Name) or node.name in _MACRO_NAMES
+            for node in scope.find_all((nodes.Break, nodes.Continue, nodes.Name))
+        ):
+            return cast("nodes.Stmt", scope)
         call = self.call_method("_body", [nodes.ContextReference()])
-        return cast("nodes.CallBlock", nodes.CallBlock(call, [], [], body).set_lineno(line))
+        return cast("nodes.Stmt", nodes.CallBlock(call, [], [], body).set_lineno(line))
 
     def _body(self, context: Context, caller: Macro) -> Any:
         return cast("ChatEnvironment", self.environment).call(context, caller)
