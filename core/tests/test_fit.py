@@ -92,7 +92,7 @@ def test_detected_dialect_that_is_not_the_own_template_is_told_with_the_first_di
 ) -> None:
     bird = Bird("zoo/parrot-1", OTHER, "<|bird|>", "<|end|>")
     [sentence] = told(lambda: resolve_grammar(bird))
-    assert "'parrot' was detected for parrot-1, and is not the tokenizer's own template" in sentence
+    assert "'parrot', which nobody named, is not the own template of the tokenizer of" in sentence
     assert "on the plain probe it writes '<|bird|>" in sentence
     assert "not '[system]" in sentence
     same = Bird("zoo/parrot-1", TEMPLATE, "<|bird|>", "<|end|>")

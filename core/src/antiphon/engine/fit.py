@@ -85,7 +85,7 @@ def _look(family: ModelFamily, tokenizer: Any) -> _Misfit:
         return _Misfit(tokens, "")
     difference = first_difference(family, marks.template, marks.special_tokens)
     text = (
-        f"The dialect {family.name!r} was detected for {marks.subject}, and is not the tokenizer's own template:"
-        f" {difference}."
+        f"The dialect {family.name!r}, which nobody named, is not the own template of the tokenizer of"
+        f" {marks.subject}: {difference}."
     ) * (difference is not None)
     return _Misfit(tokens, text)
