@@ -259,7 +259,7 @@ V3_2 = Grammar(
     ),
     end_tokens=(_EOS,),
     reasoning=_SEPARATE,
-    calls=(_dsml("function_calls"),),
+    calls=(_dsml("function_calls"), replace(_dsml("tool_calls"), printed="never")),
     tools=(
         ToolsForm(
             "## Tools\n\nYou have access to a set of tools you can use to answer the user's question.\n",
@@ -284,8 +284,12 @@ V4 = Grammar(
     ),
     end_tokens=(_EOS,),
     reasoning=_SEPARATE,
-    # The second is what V4.1 writes; it has no dialect of its own yet.
-    calls=(_dsml("tool_calls"), replace(_dsml("calls", " "), printed="never")),
+    # The others are what V3.2 writes, and V4.1, which has no dialect of its own yet.
+    calls=(
+        _dsml("tool_calls"),
+        replace(_dsml("function_calls"), printed="never"),
+        replace(_dsml("calls", " "), printed="never"),
+    ),
     tools=(
         ToolsForm(
             "## Tools\n\nYou have access to a set of tools to help answer the user's question. ",

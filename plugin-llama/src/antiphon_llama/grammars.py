@@ -150,7 +150,12 @@ LLAMA31 = Grammar(
     ),
 )
 
-LLAMA32 = replace(LLAMA31, name="llama3.2")
+LLAMA32 = replace(
+    LLAMA31,
+    name="llama3.2",
+    # What the model writes where the tools stand in a system text of somebody's own.
+    calls=(*LLAMA31.calls, CallForm("pythonic", bare=True, listed=True, printed="never")),
+)
 
 # Llama 4
 

@@ -138,12 +138,14 @@ QWEN3 = Grammar(
     "qwen3",
     (*CHATML_ROLES, _RESULTS, _BARE_TOOL),
     end_tokens=_END_TOKENS,
-    reasoning=_REASONING,
+    reasoning=replace(_REASONING, empty_last=True),
     calls=(_JSON_CALLS,),
     tools=(_JSON_TOOLS,),
 )
 QWEN3_THINKING_2507 = replace(
-    QWEN3, name="qwen3-thinking-2507", reasoning=replace(_REASONING, opened="always")
+    QWEN3,
+    name="qwen3-thinking-2507",
+    reasoning=replace(_REASONING, empty_last=True, opened="always"),
 )
 QWEN3_INSTRUCT_2507 = replace(QWEN3, name="qwen3-instruct-2507", reasoning=None)
 QWEN3_VL = replace(QWEN3_INSTRUCT_2507, name="qwen3-vl", roles=(*_SYSTEM_FIRST, _RESULTS))

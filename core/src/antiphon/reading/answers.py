@@ -109,9 +109,12 @@ class AnswerReader:
         return message, close.end(), unclosed
 
     def thinks_at(self, text: str, start: int) -> bool:
-        """Whether a body begins with a reasoning block, and none that is empty."""
-        opener = self.compiled.think_open.core
-        return text.startswith(opener, start) and not text.startswith(self.empty, start)
+        """Whether a body begins with a reasoning block."""
+        return text.startswith(self.compiled.think_open.core, start)
+
+    def is_blank_at(self, text: str, start: int) -> bool:
+        """Whether a body begins with an empty reasoning block, as templates print it."""
+        return text.startswith(self.empty, start)
 
     def _with_whole_call(
         self,

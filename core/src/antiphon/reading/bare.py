@@ -65,7 +65,10 @@ def _read_run(
     while True:
         found = read_call(form, text, pos, final, Progress())
         if found is None:
-            return _cut_off(compiled, form, text, start) if final else None
+            if not final:
+                return None
+            cut, end = _cut_off(compiled, form, text, skip_white(text, pos))
+            return (calls + cut, end) if cut else ([], start)
         raw = compiled.plain(text[skip_white(text, pos) : found.end])
         for call in found.calls:
             call.raw = raw

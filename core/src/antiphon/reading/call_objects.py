@@ -15,6 +15,7 @@ from antiphon.reading.call_parts import (
     close,
     closed,
     name_end,
+    name_of,
     spelled_out,
     step,
 )
@@ -41,9 +42,55 @@ _INDEXED = re.compile(r"(.+):\d+\Z", re.DOTALL)
 def read_json(
     call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
 ) -> Found | None:
-    start = skip_white(text, pos)
-    if start >= len(text):
-        return MORE
+    """Read a JSON object or a list of them; models write several objects behind each other too."""
+    if progress.next < 0:
+        progress.next = pos
+    while True:
+        if progress.next > progress.end:
+            found = _read_next(call, text, final, progress)
+            if found is None or progress.next < 0:
+                return found
+            progress.calls += found.calls
+            progress.end, progress.nested = found.end, None
+        following = skip_white(text, progress.end)
+        if text[following : following + 1] in (",", ";"):
+            following = skip_white(text, following + 1)
+        if following >= len(text) and not final:
+            return MORE
+        if call.form.listed or call.form.bare or text[following : following + 1] != "{":
+            return closed(call, text, progress.end, final, progress.calls)
+        progress.next = following
+
+
+def _read_next(call: CompiledCall, text: str, final: bool, progress: Progress) -> Found | None:
+    """Read the next value; where there were calls before and no other one follows, or one that is cut
+    off, return those and say so in `progress`.
+    """
+    start = skip_white(text, progress.next)
+    found = None
+    try:
+        if start < len(text):
+            found = _read_value(call, text, start, final, progress)
+    except Invalid:
+        if not progress.calls:
+            raise
+        progress.next = -1
+        return closed(call, text, progress.end, final, progress.calls)
+    if found is None and final and progress.calls:
+        progress.next = -1
+        stop = call.stop.search(text, start) if call.stop is not None else None
+        end = stop.start() if stop else len(text)
+        raw = call.plain(text[start:end])
+        name = name_of(call, None, raw)
+        cut = Call(name, status="incomplete", problem="the call is cut off", raw=raw, form=call)
+        return Found([*progress.calls, cut], end)
+    return found
+
+
+def _read_value(
+    call: CompiledCall, text: str, start: int, final: bool, progress: Progress
+) -> Found | None:
+    """Read one value: an object or a list of them."""
     if text[start] not in "{[" or (call.form.listed and text[start] != "["):
         raise Invalid("no JSON object follows the call's opening marker")
     value: Any = None
@@ -55,17 +102,27 @@ def read_json(
     else:
         if nested is None:
             nested = progress.nested = Nested(start)
-        if not nested.advance(text):
-            _watch_json(call, text, start, progress)
+        if not nested.advance(text) and not (final and call.form.values == "python"):
+            if not progress.calls:
+                _watch_json(call, text, start, progress)
             return MORE
         end = nested.end
-        value = decode_json(call.plain(text[start:end]))
+        try:
+            value = decode_json(call.plain(text[start:end]))
+        except Invalid:
+            if call.form.values != "python":
+                raise
+    if value is None and call.form.values == "python":
+        found = python_value(text, start)
+        if found is None:
+            return MORE
+        value, end = spelled_out(call, found[0]), found[1]
     items = value if isinstance(value, list) else [value]
     places = [(start, end)] if isinstance(value, dict) else _item_places(text, start, end)
     calls = [json_call(call, item, text, place) for item, place in zip(items, places, strict=False)]
     if not calls:
         raise Invalid("the list of calls is empty")
-    return closed(call, text, end, final, calls)
+    return Found(calls, end)
 
 
 def _plain_value(call: CompiledCall, text: str, value: Any) -> Any:
@@ -116,6 +173,8 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
             raise Invalid("the call has no arguments")
         return Call(name=name, arguments={}, id=_first_text(form.id_keys, inner, item), form=call)
     arguments = inner[held]
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        arguments = {}  # so models call tools that take none
     if not isinstance(arguments, (dict, str)):
         raise Invalid("the arguments are not an object")
     is_last = next(reversed(inner)) == held
@@ -302,4 +361,11 @@ def _raw_arguments(
         return MORE
     if end >= 0 and call.closer.parts:
         return Found([Call(progress.name, {}, "", progress.id, form=call)], end)
+    end = step(text, pos, "null", final)
+    if end is None:
+        return MORE
+    if end >= 0:
+        return closed(
+            call, text, end, final, [Call(progress.name, {}, "null", progress.id, form=call)]
+        )
     raise Invalid("the arguments are not a JSON object")

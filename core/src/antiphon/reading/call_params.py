@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from antiphon.reading.call_parts import (
@@ -17,7 +18,7 @@ from antiphon.reading.call_parts import (
 )
 from antiphon.reading.compiled import CompiledCall, Mark
 from antiphon.reading.literals import decode_python
-from antiphon.reading.scan import WHITE, Invalid, decode_json, skip_white
+from antiphon.reading.scan import WHITE, Invalid, Nested, decode_json, skip_white
 
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
@@ -46,10 +47,10 @@ def read_params(
         progress.pos = at
     while True:
         at = progress.pos
-        end = close(call.closer, text, at, final)
+        end = _closed(call, text, at, final)
         if end is None:
             return MORE
-        if end >= 0 and call.closer.parts:
+        if end >= 0:
             made = Call(
                 progress.name,
                 progress.params,
@@ -62,16 +63,41 @@ def read_params(
         if opened is None:
             return MORE
         if opened < 0:
-            if not call.closer.parts:
-                made = Call(
-                    progress.name, progress.params, untyped=frozenset(progress.untyped), form=call
-                )
-                return Found([made], at)
             if skip_white(text, at) >= len(text):
                 return MORE
-            raise Invalid("neither an argument nor the end of the call follows")
-        if not _read_param(call, text, opened, final, progress):
+            if not _read_object(call, text, at, progress):
+                return MORE
+        elif not _read_param(call, text, opened, final, progress):
             return MORE
+
+
+def _closed(call: CompiledCall, text: str, pos: int, final: bool) -> int | None:
+    """Step over the call's closer, as `step`; models write the last part of it alone."""
+    if not call.closer.parts:
+        opened = _opened(call.param.opener, text, pos, final) if call.param else -1
+        return None if opened is None else pos if opened < 0 else -1
+    end = close(call.closer, text, pos, final)
+    if end is None or end >= 0 or len(call.closer.parts) == 1:
+        return end
+    return step(text, pos, call.closer.parts[-1], final)
+
+
+def _read_object(call: CompiledCall, text: str, pos: int, progress: Progress) -> bool:
+    """Read all arguments as one JSON object, as models write them in place of parameters; False
+    for more text.
+
+    Raises:
+        Invalid: No such object stands there.
+    """
+    start = skip_white(text, pos)
+    if text[start] != "{" or progress.params:
+        raise Invalid("neither an argument nor the end of the call follows")
+    nested = progress.nested = progress.nested or Nested(start)
+    if not nested.advance(text):
+        return False
+    progress.params = decode_json(call.plain(text[start : nested.end]))
+    progress.pos = nested.end
+    return True
 
 
 def _opened(mark: Mark, text: str, pos: int, final: bool) -> int | None:
@@ -90,9 +116,12 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     assert param is not None
     assert form is not None
     key_end = text.find(param.key_closer.core, pos)
+    bare_key = (text[pos:key_end] if key_end >= 0 else text[pos:]).strip(WHITE)
+    if "\n" in bare_key or param.closer.core in bare_key:
+        raise Invalid("an argument's name is not whole")
     if key_end < 0:
         return False
-    key = call.plain(text[pos:key_end].strip(WHITE))
+    key = call.plain(bare_key)
     at = key_end + len(param.key_closer.core)
     for part in param.key_closer.parts[1:]:
         end = step(text, at, part, final)
@@ -120,7 +149,7 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
             if at < 0:
                 return False
             at += len(_CDATA_END)
-    found = _value_end(call, text, at, final, (*progress.keys(),), key)
+    found = _value_end(call, text, at, final, progress.keys(), key)
     if found is None:
         return False
     value_end, end = found
@@ -175,42 +204,70 @@ def _trim_lead(text: str, start: int, end: int, lead: str) -> int:
 
 
 def _value_end(
-    call: CompiledCall, text: str, pos: int, final: bool, keys: tuple[str, ...], key: str
+    call: CompiledCall, text: str, pos: int, final: bool, keys: tuple[str, ...] | None, key: str
 ) -> tuple[int, int] | None:
     """Find where a value ends and where what follows it begins; None for more text.
 
     That is the first closer after which another argument or the end of the call follows: a value
-    may hold the closer's text. Models leave closers out; the next argument that the tool has, or
-    the whole end of the call, then ends the value too.
+    may hold the closer's text; it may hold a whole call too, so as many calls must begin in it as
+    end there, if any closer can be found for which that is so. Models leave closers out; the next
+    argument (that the tool has, where it is known), or the whole end of the call, then ends the
+    value too.
     """
     param = call.param
     assert param is not None
     closer = param.closer.core
     followers = [*param.opener.parts[:1], *call.closer.parts[:1]]
     ends: tuple[int, int] | None = None
+    torn: tuple[int, int] | None = None
     certain = len(text)
     found = text.find(closer, pos)
     while found >= 0:
         end = found + len(closer)
         at = skip_white(text, end)
-        if any(text.startswith(item, at) for item in followers):
-            ends = found, end
-            break
-        if final and at >= len(text):
-            ends = found, end
-            break
-        if not final and any(item.startswith(text[at:]) for item in followers):
+        if any(text.startswith(item, at) for item in followers) or (final and at >= len(text)):
+            if _holds_whole_calls(call, text, pos, found):
+                ends = found, end
+                break
+            torn = torn or (found, end)
+        elif not final and any(item.startswith(text[at:]) for item in followers):
             certain = found
             break
         found = text.find(closer, end)
+    if ends is None and torn is not None:
+        if not final:
+            return None
+        ends = torn
     limit = ends[0] if ends else certain
-    missing = _missing_closer(call, text, pos, limit, final, [item for item in keys if item != key])
+    others = [item for item in keys or () if item != key]
+    missing = _missing_closer(call, text, pos, limit, final, others)
+    if missing is None and keys is None and ends is not None:
+        missing = _next_opener(call, text, pos, limit)
     if missing is not None:
         return missing, missing
     if ends is not None or not final or certain < len(text):
         return ends
     found = text.find(closer, pos)
     return None if found < 0 else (found, found + len(closer))
+
+
+def _next_opener(call: CompiledCall, text: str, start: int, end: int) -> int | None:
+    """Find the first line that begins another argument where a value holds more openers than closers."""
+    param = call.param
+    assert param is not None
+    head = rf"\n{re.escape(param.opener.core)}[^\n<>]+{re.escape(param.key_closer.core)}"
+    openers = [found.start() for found in re.finditer(head, text[start:end])]
+    if len(openers) <= text.count(param.closer.core, start, end):
+        return None
+    return start + openers[0]
+
+
+def _holds_whole_calls(call: CompiledCall, text: str, start: int, end: int) -> bool:
+    """Whether as many calls begin in a part of a text as end there."""
+    if not (call.opener.parts and call.closer.parts):
+        return True
+    begun = text.count(call.opener.parts[-1], start, end)
+    return begun == 0 or begun == text.count(call.closer.parts[0], start, end)
 
 
 def _missing_closer(
@@ -223,7 +280,7 @@ def _missing_closer(
     for key in keys:
         head = f"\n{param.opener.core}{key}{param.key_closer.core}"
         found = text.find(head, pos - 1, limit)
-        if found >= 0:
+        if found >= 0 and _holds_whole_calls(call, text, pos, found):
             places.append(found)
     if call.boundary is not None:
         for match in call.boundary.finditer(text, pos, limit if limit < len(text) else len(text)):

@@ -79,6 +79,9 @@ class Progress:
         arguments: Where the arguments' text begins, once that is known; -1 before.
         params: The parameters read so far.
         pos: Where the next parameter is expected.
+        calls: The calls read so far, where several stand behind each other.
+        end: Where the last of them ends.
+        next: Where the next one begins.
         tools: The parameter schema of each tool, where the tools are known.
     """
 
@@ -92,14 +95,17 @@ class Progress:
     params: dict[str, Any] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)
     pos: int = -1
+    calls: list[Call] = field(default_factory=list)
+    end: int = -1
+    next: int = -1
     tools: Mapping[str, Mapping[str, Any]] | None = None
 
-    def keys(self) -> tuple[str, ...]:
-        """Return the tool's parameters that have not been read yet, where its schema is known."""
+    def keys(self) -> tuple[str, ...] | None:
+        """Return the tool's parameters that have not been read yet; None where its schema is not known."""
         schema = (self.tools or {}).get(self.name or "")
         properties = schema.get("properties") if schema else None
         if not isinstance(properties, Mapping):
-            return ()
+            return None
         return tuple(key for key in properties if isinstance(key, str) and key not in self.params)
 
 
@@ -222,5 +228,9 @@ def name_of(call: CompiledCall | None, progress_name: str | None, raw: str) -> s
 
 def arguments_text(call: Call) -> str:
     """Return a call's arguments as JSON text: as it stood there, or written anew."""
+    if isinstance(call.arguments, str):
+        return call.arguments
     written = call.written()
-    return json.dumps(call.arguments, ensure_ascii=False) if written is None else written
+    if written is None or not (call.arguments or written.startswith("{")):
+        return json.dumps(call.arguments, ensure_ascii=False)
+    return written

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from antiphon.engine.markers import MARKER
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.announcements import without_announcement
 from antiphon.reading.answers import AnswerReader
@@ -15,6 +16,22 @@ from antiphon.reading.messages import parts_or_text, with_all_breaks
 from antiphon.reading.scan import WHITE, Invalid, decode_json
 from antiphon.reading.turn_ends import set_ending
 from antiphon.reading.turn_forms import TurnForm, head, slot_expression
+
+
+class Place(NamedTuple):
+    """Where a turn's body stands in a rendering.
+
+    Attributes:
+        role: The turn's role; "" for text that no turn claims.
+        start: Where the body begins.
+        end: Where it ends; an answer's with its closer, which a model may write in its own way.
+        message: The number of the message that was read from it; -1 where none was.
+    """
+
+    role: str
+    start: int
+    end: int
+    message: int = -1
 
 
 @dataclass
@@ -26,12 +43,14 @@ class Conversation:
         has_tools: Whether the rendering announces tools.
         arguments: Template arguments that could be read off (a date).
         prompted: Whether it ends with a generation prompt.
+        places: Where the turns stand, those without a message of their own among them.
     """
 
     messages: list[dict[str, Any]]
     has_tools: bool = False
     arguments: dict[str, str] = field(default_factory=dict)
     prompted: bool = False
+    places: list[Place] = field(default_factory=list)
 
 
 class Splitter:
@@ -107,6 +126,10 @@ class Splitter:
         while pos < size:
             opened = self._open_at(text, pos, role)
             if opened is None:
+                if self._is_torn_header(text[pos:], role):
+                    break
+                if text[pos:].strip(WHITE):
+                    conversation.places.append(Place("", pos, size, len(conversation.messages)))
                 self._leftover(conversation, text[pos:])
                 break
             form, match = opened
@@ -118,6 +141,10 @@ class Splitter:
                     thoughts = []
                 elif role == "assistant" and self.answers.thinks_at(text, match.end()):
                     thoughts.append((count, form, match.end()))
+        reasoning = self.grammar.reasoning
+        for number, _, start in thoughts if reasoning and reasoning.empty_last else ():
+            if number < len(conversation.messages) - 1 and self.answers.is_blank_at(text, start):
+                conversation.messages[number]["reasoning_content"] = "\n"
         return conversation
 
     def _forget(
@@ -131,6 +158,8 @@ class Splitter:
             thoughts: Of each such answer the message, the turn's form and where its body begins.
         """
         for number, form, start in thoughts:
+            if self.answers.is_blank_at(text, start):
+                continue  # a prompt with thinking off leaves one, and it says nothing
             message, _, _ = self.answers.read(
                 text, form, start, has_tools=conversation.has_tools, has_thought=True
             )
@@ -164,6 +193,20 @@ class Splitter:
                 best, place = (form, match), closed
         return best
 
+    def _is_torn_header(self, text: str, role: str) -> bool:
+        """Whether a text that no turn claims is the beginning of a header: its first marker at the least."""
+        start = MARKER.match(self.compiled.plain(text))
+        if start is None:
+            return False
+        for form in self.following.get(role, self.following[""]):
+            opener = form.opener if isinstance(form.opener, str) else form.begins
+            torn = len(text) < len(opener) and opener.startswith(text)
+            # What stands in a slot runs to the text behind it, which has not come yet.
+            named = not isinstance(form.opener, str) and "\n" not in text and text.startswith(opener)
+            if MARKER.match(self.compiled.plain(opener)) and (torn or named):
+                return True
+        return False
+
     def _leftover(self, conversation: Conversation, text: str) -> None:
         """Text that no turn claims: white space is nobody's, anything else is kept as an answer."""
         if text.strip(WHITE):
@@ -193,12 +236,17 @@ class Splitter:
                     elif form.form.value == "halved":
                         message["content"] = with_all_breaks(message["content"])
                     conversation.messages.append(message)
+                number = -1 if message is None else len(conversation.messages) - 1
+                conversation.places.append(Place(role, match.end(), end, number))
             else:
                 close = form.ending(text, match.end())
                 fields |= self._fields(form.close_fields, close)
                 body = text[match.end() : close.start()]
+                number = len(conversation.messages)
                 end, last = close.end(), close.end() >= len(text) and not close.group()
                 self._plain_message(conversation, form, role, body, fields)
+                number = number if len(conversation.messages) > number else -1
+                conversation.places.append(Place(role, match.end(), close.start(), number))
             if form.grouped and not last:
                 again = form.again.match(text, end)
                 if again is not None and (again.end() > end):

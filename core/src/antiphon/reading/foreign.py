@@ -48,8 +48,8 @@ _OF_CALLS = {"id", "type", "index", "function", "tool_call_id"}
 """Keys that a call may have beside its name and its arguments."""
 
 
-Shape = tuple[str, str, str]
-"""What tells formats apart: style, openers."""
+Shape = tuple[str, str, str, str]
+"""What tells formats apart: style, openers, how values are written."""
 
 
 class Formats(NamedTuple):
@@ -180,6 +180,7 @@ def _gathered(registered: Iterable[ModelFamily]) -> Formats:
             grammar = family.load_grammar()
         known += [(family.name, form) for form in grammar.calls] if grammar is not None else []
     known += FORMATS
+    known.sort(key=lambda item: item[1].values == "python")  # which would read JSON as well
     owners: dict[Shape, list[str]] = {}
     for name, form in known:
         names = owners.setdefault(_shape(form), [])
@@ -292,7 +293,7 @@ def _foreign(name: str | None, raw: str, problem: str) -> Call:
 
 
 def _shape(form: CallForm) -> Shape:
-    return form.style, form.block_opener.strip(WHITE), form.opener.strip(WHITE)
+    return form.style, form.block_opener.strip(WHITE), form.opener.strip(WHITE), form.values
 
 
 def _owners(form: CallForm, formats: Formats) -> str:

@@ -43,7 +43,7 @@ A ChatML dialect in full::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 CallStyle = Literal["json", "named", "params", "pythonic"]
@@ -170,6 +170,8 @@ class ReasoningForm:
         earlier: The template prints the field of answers before the last question too. Where it
             does not, a block that stands there is read as content, with an empty field: only so it
             comes back.
+        empty_last: For want of reasoning the template prints an empty block in the last answer
+            alone: behind the last question one that stands elsewhere was white space.
     """
 
     opener: str
@@ -180,6 +182,7 @@ class ReasoningForm:
     trimmed: bool = False
     looks_inside: bool = True
     earlier: bool = True
+    empty_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -359,6 +362,21 @@ class ToolsForm:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The template that a grammar was inferred from: what is read by the grammar is held against it.
+
+    Attributes:
+        template: The template's source.
+        variables: The template variables that were given, with their values.
+        as_parts: The template takes contents only as lists of parts.
+    """
+
+    template: str
+    variables: tuple[tuple[str, object], ...] = ()
+    as_parts: bool = False
+
+
+@dataclass(frozen=True)
 class Grammar:
     """All the reader needs to know of a dialect.
 
@@ -391,6 +409,8 @@ class Grammar:
         unread: Markers of calls that this grammar can't read; a rendering with one of them in an
             answer is refused.
         notes: What this grammar can't read, one sentence each.
+        source: Where the grammar was inferred: the template. A whole conversation that is read by it
+            must be what the template prints, or is refused; see `antiphon.reading.verifying`.
     """
 
     name: str
@@ -410,6 +430,7 @@ class Grammar:
     others: tuple[RoleForm, ...] = ()
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    source: Source | None = field(default=None, repr=False)
 
     def forms(self, role: str) -> tuple[RoleForm, ...]:
         """Return the forms of one role."""

@@ -54,6 +54,7 @@ class Machine(CallStates):
         self.lead = ""
         self._tail = lead
         self._bare_allowed = bool(compiled.bare)
+        self._may_reopen = inside
         if inside:
             self._state = "reasoning"
         elif after_thought:
@@ -108,6 +109,7 @@ class Machine(CallStates):
         self._borrowed = len(self._compiled.plain(self._gap + self._text[self._pos :]))
         if self._open is not None:
             self._open.show_again()
+        self._may_reopen = self._state == "reasoning" and not "".join(self.reasoning).strip(WHITE)
         self.reasoning.clear()
         self.content.clear()
         self.calls.clear()
@@ -204,7 +206,26 @@ class Machine(CallStates):
         self._state = "content"
         return True
 
+    def _opened_again(self, final: bool) -> bool:
+        """Step over an opener of the reasoning that a prompt has opened; False while it may still
+        come.
+        """
+        mark = self._compiled.think_open
+        end: int | None = self._pos
+        for part in mark.parts:
+            if end is not None and end >= 0:
+                end = step(self._text, end, part, final)
+        if end is None and not final:
+            return False
+        self._may_reopen = False
+        if mark.parts and end is not None and end >= 0:
+            self._piece("format", self._text[self._pos : end])
+            self._pos, self._tail = end, mark.tail
+        return True
+
     def _reasoning(self, final: bool) -> bool:
+        if self._may_reopen and not self._opened_again(final):
+            return False
         if not self._skip(final):
             return False
         compiled = self._compiled
@@ -334,6 +355,11 @@ class Machine(CallStates):
             self._state = "start"
             # Calls without markers may stand behind the content's closer (Llama 4).
             self._bare_allowed = bool(compiled.bare) and not self.calls
+            return True
+        if (text[start - 1] if start > pos else self._before) == "`":
+            # The answer tells of the marker.
+            self._say_content(text[pos : found.end()])
+            self._pos = found.end()
             return True
         lead = forms[0].lead
         start_lead = start

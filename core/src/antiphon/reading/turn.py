@@ -38,6 +38,8 @@ class Turn:
         self._state = "start"
         self._gap = ""
         self._after_call = False
+        self._before = ""
+        """The last character of the content so far."""
         self._borrowed = 0
         """How many characters, of those that no piece holds yet, are the prompt's."""
         self._events: list[Event] = []
@@ -95,6 +97,7 @@ class Turn:
         """Content; white space after a call counts only if more than white space follows."""
         if not text:
             return
+        self._before = text[-1]
         if self._after_call:
             if not text.strip(WHITE):
                 self._gap += text

@@ -125,7 +125,7 @@ class CallStates(Turn):
         self._open = None
         self._pos = found.end
         for number, call in enumerate(found.calls):
-            call.raw = raw
+            call.raw = call.raw or raw
             self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
         self._keep("call", raw)
         self._in_block = found.calls[-1].form
@@ -223,6 +223,13 @@ class CallStates(Turn):
                 return True
             if not final and part.startswith(text[at:]):
                 return False
+        for part in form.closer.parts[-1:]:
+            # Models close a call twice, or leave out the first of its closers.
+            if text.startswith(part, at):
+                self._step_over(at + len(part))
+                return True
+            if not final and part.startswith(text[at:]):
+                return False
         # Where templates print an end token between calls, a model's turn ends with it.
         separator = form.separator if form.separator not in self._compiled.stops else ""
         if separator and text.startswith(separator, at):
@@ -238,7 +245,11 @@ class CallStates(Turn):
         for opener in form.triggers:
             if text.startswith(opener, at):
                 self._step_over(at)
-                self._begin(self._compiled.triggers[opener], at)
+                forms = self._compiled.triggers[opener]
+                if self._block_open and form in forms:
+                    # In a block all calls are of one form.
+                    forms = [form, *(other for other in forms if other is not form)]
+                self._begin(forms, at)
                 return True
             if not final and opener.startswith(text[at:]):
                 return False

@@ -105,10 +105,11 @@ FALCON_H1 = Grammar(
     ),
     bos="<|begin_of_text|>",
     end_tokens=("<|im_end|>", "<|end_of_text|>"),
-    # The template drops calls.
+    # The template drops calls; it shows the model how to write one as a Python dictionary.
     calls=(
         CallForm(
             "json",
+            values="python",
             opener="<tool_call>\n",
             closer="\n</tool_call>",
             separator="\n",
