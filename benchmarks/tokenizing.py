@@ -1,11 +1,16 @@
 """`antiphon tokenize` against apply_chat_template with masks in `datasets.map`: the same work, by the wall.
 
     python benchmarks/tokenizing.py TOKENIZER_FOLDER [--rows 8192] [--workers 2]
+    python benchmarks/tokenizing.py TOKENIZER_FOLDER --memory [--rows 600]
 
 Both read the same JSON lines and write Parquet with ids, attention mask, labels and assistant masks; ours writes the
 message index as well. The reference renders a template of our own with generation tags, prints the same text, and maps
 one row at a time and in batches; the better one counts. Each run is a process of its own, start included, and the
 medians of alternating runs are compared.
+
+With ``--memory`` nothing is compared: it prints how much memory `antiphon tokenize` and all its processes take at most
+together, on some rows and on ten times as many, from JSON lines, Parquet and a saved data set, with short and with long
+messages. Memory is the sum of the proportional set sizes, looked at ten times a second (Linux only).
 """
 
 from __future__ import annotations
@@ -84,11 +89,90 @@ def check(folder: Path, tokenizer_folder: str) -> int:
     return tokens
 
 
+def processes(root: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has ended
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found = [root]
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+def proportional_size(process: int) -> int:
+    """Return the memory of a process in bytes, pages that several share counted in parts."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
+
+
+def peak_memory(command: list[str], environment: dict[str, str]) -> int:
+    """Run a command and return how many bytes all its processes took at most."""
+    peak = 0
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    while running.poll() is None:
+        peak = max(peak, sum(map(proportional_size, processes(running.pid))))
+        time.sleep(0.1)
+    if running.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {running.returncode}")
+    return peak
+
+
+def write_rows(path: Path, form: str, chats: list[list[dict[str, str]]]) -> None:
+    """Write conversations in one of the forms."""
+    rows = [{"messages": messages} for messages in chats]
+    if form == "JSON lines":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return
+    import datasets
+
+    datasets.disable_progress_bars()
+    found = datasets.Dataset.from_list(rows)
+    if form == "Parquet":
+        # One row group, as large as the file.
+        found.to_parquet(str(path), batch_size=len(rows))
+    else:
+        found.save_to_disk(str(path))
+
+
+def measure_memory(command: list[str], folder: Path, rows: int, environment: dict) -> None:
+    """Print the memory for each form, on ``rows`` conversations and on ten times as many."""
+    from rendering import conversations
+
+    suffixes = {"JSON lines": ".jsonl", "Parquet": ".parquet", "saved data set": ""}
+    for told, words, some in (("short", 48, rows), ("long", 4800, max(1, rows // 10))):
+        for form, suffix in suffixes.items():
+            peaks = []
+            for count in (some, 10 * some):
+                path = folder / f"{told}-{count}{suffix}"
+                # In a process of its own: what was written takes no memory while it is read.
+                if os.fork() == 0:
+                    write_rows(path, form, conversations(count, 8, words, seed=count))
+                    os._exit(0)
+                os.wait()
+                peaks.append(peak_memory([part.format(data=path) for part in command], environment))
+            one, other = (peak / 2**20 for peak in peaks)
+            print(
+                f"{form:15} {told:5} messages: {some:6} rows {one:6.0f} MiB, {10 * some:6} rows {other:6.0f} MiB, "
+                f"ratio {other / one:.2f}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Run all, or one part in a process of its own."""
     parser = argparse.ArgumentParser()
     parser.add_argument("tokenizer")
-    parser.add_argument("--rows", type=int, default=8192)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--part", nargs=2)
@@ -99,18 +183,25 @@ def main() -> None:
         return
     from rendering import conversations
 
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with (folder / "in.jsonl").open("w") as file:
-            for messages in conversations(options.rows, 8, 48, seed=5):
-                file.write(json.dumps({"messages": messages}) + "\n")
         template = folder / "chatml.jinja"
         template.write_text(TEMPLATE)
-        ours = [
-            sys.executable, "-m", "antiphon.cli", "tokenize", str(folder / "in.jsonl"), str(folder / "ours"),
+        common = [
             "--tokenizer", options.tokenizer, "--template", str(template),
-            "--workers", str(options.workers), "--overwrite", "--shard-rows", "512",
+            "--workers", str(options.workers), "--overwrite", "--shard-rows",
         ]  # fmt: skip
+        command = [sys.executable, "-m", "antiphon.cli", "tokenize"]
+        output = str(folder / "ours")
+        if options.memory:
+            line = [*command, "{data}", output, *common, "100"]
+            measure_memory(line, folder, options.rows or 600, environment)
+            return
+        with (folder / "in.jsonl").open("w") as file:
+            for messages in conversations(options.rows or 8192, 8, 48, seed=5):
+                file.write(json.dumps({"messages": messages}) + "\n")
+        ours = [*command, str(folder / "in.jsonl"), output, *common, "512"]
         own = [sys.executable, __file__, options.tokenizer, "--workers", str(options.workers)]
         runs = {
             "antiphon tokenize": ours,
@@ -118,7 +209,6 @@ def main() -> None:
             "datasets.map, batched": [*own, "--part", "batched", name],
         }
         times: dict[str, list[float]] = {key: [] for key in runs}
-        environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         for _ in range(options.repeats):
             for key, command in runs.items():
                 subprocess.run(["rm", "-rf", str(folder / "cache")], check=True)

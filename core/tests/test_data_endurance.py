@@ -58,30 +58,60 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: str) -> No
     assert peaks[1] < 1.3 * peaks[0], peaks
 
 
-def test_a_run_that_was_killed_with_all_its_processes_goes_on(tmp_path: Path) -> None:
-    data = written(tmp_path / "in.jsonl", conversations(600))
-    output = tmp_path / "out"
+def command(data: Path, output: Path) -> list[str]:
     line = [
         *(sys.executable, "-m", "antiphon.cli", "tokenize", data, output, "--family", "chatml"),
         *("--tokenizer", tokenizer("qwen3").name_or_path, "--workers", "2", "--shard-rows", "10"),
     ]
+    return [str(part) for part in line]
+
+
+def started(line: list[str], output: Path) -> subprocess.Popen[bytes]:
+    """Start a run, and return it when it has finished some shards."""
     first = subprocess.Popen(
-        [*map(str, line)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
+        line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
+    while len(list(output.glob("*.parquet"))) < 2 and first.poll() is None:
+        time.sleep(0.02)
+    return first
+
+
+def group_of(process: int) -> list[int]:
+    """Return the processes of a session, zombies left out."""
+    told = subprocess.run(
+        ["ps", "-o", "pid=,stat=", "-s", str(process)], capture_output=True, text=True, check=False
+    ).stdout
+    fields = [line.split() for line in told.splitlines()]
+    return [int(number) for number, state in fields if not state.startswith("Z")]
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="ps knows sessions on Linux")
+def test_workers_end_with_a_run_whose_first_process_was_killed(tmp_path: Path) -> None:
+    data = written(tmp_path / "in.jsonl", conversations(3000))
+    first = started(command(data, tmp_path / "out"), tmp_path / "out")
     try:
-        while len(list(output.glob("*.parquet"))) < 2 and first.poll() is None:
-            time.sleep(0.02)
-    finally:
-        os.killpg(first.pid, signal.SIGKILL)
+        assert len(group_of(first.pid)) > 2
+        first.kill()
         first.wait()
+        deadline = time.monotonic() + 60
+        while group_of(first.pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert not group_of(first.pid)
+    finally:
+        for process in group_of(first.pid):
+            os.kill(process, signal.SIGKILL)
+
+
+def test_a_run_that_was_killed_with_all_its_processes_goes_on(tmp_path: Path) -> None:
+    data = written(tmp_path / "in.jsonl", conversations(600))
+    output = tmp_path / "out"
+    line = command(data, output)
+    first = started(line, output)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
     finished = {path: path.stat().st_mtime_ns for path in output.glob("shard-*.parquet")}
     assert finished
-    done = subprocess.run(
-        [*map(str, line), "--resume"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*line, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert all(path.stat().st_mtime_ns == made for path, made in finished.items())
     shards = sorted(output.glob("*"))

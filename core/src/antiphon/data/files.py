@@ -229,7 +229,7 @@ def _parquet(path: Path, rows: int, wanted: Sequence[str] | None) -> Iterator[Pa
             count = max(1, file.metadata.num_rows)
             share = path.stat().st_size // count
             at_once = max(1, min(rows, BLOCK_BYTES * count // max(1, _bytes(file.metadata, columns))))  # fmt: skip
-            for batch in file.iter_batches(batch_size=at_once, columns=columns):
+            for batch in file.iter_batches(at_once, columns=columns, use_threads=False):
                 for data, part in arrow_parts(batch, rows):
                     yield "arrow", data, part.num_rows, share * part.num_rows
     except (pa.ArrowException, OSError) as error:  # of broken pages pyarrow says OSError

@@ -11,6 +11,8 @@ import gc
 import multiprocessing
 import os
 import signal
+import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -37,6 +39,7 @@ from antiphon.engine.environment import compile_template
 from antiphon.engine.tokenizers import view
 from antiphon.errors import AntiphonError, InvalidData, InvalidParameter, OutputError
 from antiphon.fingerprints import digest, template_fingerprint, tokenizer_fingerprint
+from antiphon.registry import resolve_template_name
 
 # Rows, and about how many bytes of them, whose texts are encoded together; they make one row group.
 _ROWS_AT_ONCE = 128
@@ -142,6 +145,7 @@ def tokenize_dataset(
 
     Raises:
         TemplateInvalid: The template is not valid Jinja.
+        FamilyNotFound: There is no dialect of that name.
         OutputError: The output can't be written, or is of another run; the error names the rows.
         InvalidData: The source can't be read or is empty, or with ``strict`` a row is refused.
         InvalidParameter: ``workers`` or ``shard_rows`` is less than 1.
@@ -156,6 +160,8 @@ def tokenize_dataset(
     check_output(folder, resume=resume, overwrite=overwrite)
     if options.chat_template is not None and "{" in options.chat_template:
         compile_template(options.chat_template)
+    elif options.family is not None:
+        resolve_template_name(options.family)
     job = TokenizeJob(folder, tokenizer, options, strict, plugins=get_host().inventory())
     totals = Totals()
     pool = _Here() if workers == 1 else _Pool(workers, job)
@@ -345,12 +351,15 @@ class _Pool:
     def describe(self, job: TokenizeJob) -> dict[str, str]:
         # Asked of a worker, so that this process need not load what they have loaded already.
         try:
-            return self._pool.submit(_describe, job.options).result()
+            described, warned = self._pool.submit(_describe, job.options).result()
         except BrokenProcessPool as error:
             raise OutputError(
                 "The worker processes ended before they had begun: a script must guard its start by "
                 'if __name__ == "__main__", and each process needs memory for the tokenizer.'
             ) from error
+        for text, category in warned:
+            warnings.warn(text, category, stacklevel=4)
+        return described
 
     def submit(self, job: TokenizeJob, block: Block) -> Future[dict[str, Any]]:
         # The tokenizer is with the workers already.
@@ -377,9 +386,13 @@ _of_worker: list[Any] = []
 def _begin(job: TokenizeJob, threads: str) -> None:
     from antiphon.plugins import get_host
 
-    # Who interrupts the run means the first process; this one ends with it.
+    # Who interrupts the run means the first process; this one ends with it, also where it was killed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_first, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = threads
+    warnings.simplefilter(
+        "ignore"
+    )  # `_describe` hands them on: told by each process they'd be many
     try:
         get_host().check_same(job.plugins)
         _of_worker[:] = [load_tokenizer(job.tokenizer)]
@@ -388,6 +401,13 @@ def _begin(job: TokenizeJob, threads: str) -> None:
         _of_worker[:] = [error]
     # What is imported and loaded by now stays: collecting garbage need not walk it again and again.
     gc.freeze()
+
+
+def _end_with_first() -> None:
+    first = multiprocessing.parent_process()
+    if first is not None:
+        first.join()
+        os._exit(1)  # as if it had been killed too: a shard that is being written is made again
 
 
 def _own_tokenizer() -> Any:
@@ -400,5 +420,9 @@ def _make(job: TokenizeJob, block: Block) -> dict[str, Any]:
     return make_shard(job, _own_tokenizer(), block)
 
 
-def _describe(options: SampleOptions) -> dict[str, str]:
-    return _described(_own_tokenizer(), options)
+def _describe(options: SampleOptions) -> tuple[dict[str, str], list[tuple[str, type[Warning]]]]:
+    """Return what `_described` does, and what it warns of, once, for the first process to tell."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        described = _described(_own_tokenizer(), options)
+    return described, list(dict.fromkeys((str(each.message), each.category) for each in warned))
