@@ -228,3 +228,19 @@ def test_what_a_dialect_does_not_print_is_told(
         if any(word not in rendering.text for word in texts_of(value))
     }
     assert {(each.message, each.field) for each in rendering.dropped} == lost
+
+
+@EVERY
+def test_a_conversation_cut_in_a_header_has_no_answer_of_its_beginning(family: ModelFamily) -> None:
+    messages = [
+        {"role": "user", "content": "first question"},
+        {"role": "assistant", "content": "first answer"},
+        {"role": "user", "content": "second question"},
+        {"role": "assistant", "content": "second answer"},
+    ]
+    given = {**variables(family), "bos_token": ""}
+    text = antiphon.render(messages, family=family.name, **given).text
+    for size in range(text.index("first answer") + len("first answer"), len(text)):
+        read = antiphon.parse(text[:size], family=family.name)
+        contents = [each["content"] or "" for each in read]
+        assert not any(re.match(r"\s*<[^<>\s]+>", each) for each in contents), text[:size]
