@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from antiphon.engine.markers import MARKER
-from antiphon.engine.markers import MARKER
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.announcements import without_announcement
 from antiphon.reading.answers import AnswerReader
@@ -129,8 +128,6 @@ class Splitter:
             if opened is None:
                 if self._is_torn_header(text[pos:], role):
                     break
-                if self._is_torn_header(text[pos:], role):
-                    break
                 if text[pos:].strip(WHITE):
                     conversation.places.append(Place("", pos, size, len(conversation.messages)))
                 self._leftover(conversation, text[pos:])
@@ -195,22 +192,6 @@ class Splitter:
             if place < 0 or closed < place:
                 best, place = (form, match), closed
         return best
-
-    def _is_torn_header(self, text: str, role: str) -> bool:
-        """Whether a text that no turn claims is the beginning of a header: its first marker at the least."""
-        start = MARKER.match(self.compiled.plain(text))
-        if start is None:
-            return False
-        for form in self.following.get(role, self.following[""]):
-            opener = form.opener if isinstance(form.opener, str) else form.begins
-            torn = len(text) < len(opener) and opener.startswith(text)
-            # What stands in a slot runs to the text behind it, which has not come yet.
-            named = (
-                not isinstance(form.opener, str) and "\n" not in text and text.startswith(opener)
-            )
-            if MARKER.match(self.compiled.plain(opener)) and (torn or named):
-                return True
-        return False
 
     def _is_torn_header(self, text: str, role: str) -> bool:
         """Whether a text that no turn claims is the beginning of a header: its first marker at the least."""
