@@ -23,7 +23,8 @@ def outcome(template: str, grammar: Grammar, case: dict[str, Any], tokens: dict[
 
     Returns:
         ``"not accepted"``: the template refuses it. ``"same messages"``: it comes back, but for
-        what the template did not print and white space at the ends. ``"same text"``: what comes
+        what the template did not print (parts of messages, or whole ones) and white space at the
+        ends. ``"same text"``: what comes
         back renders to the same text. ``"refused"``: reading raises. ``"flagged"``: reading says
         that there are calls that it can't read. ``"wrong"``: none of these.
     """
@@ -39,7 +40,8 @@ def outcome(template: str, grammar: Grammar, case: dict[str, Any], tokens: dict[
         found = parse(text, family=grammar, tools=case.get("tools"))
     except GrammarUnavailable:
         return "refused"
-    if comparable(found, text) == comparable(messages, text):
+    shown = [message for message in messages if not is_left_out(message, text)]
+    if comparable(found, text) in (comparable(messages, text), comparable(shown, text)):
         return "same messages"
     if renders_again(found, text, options):
         return "same text"
@@ -80,6 +82,18 @@ def comparable(messages: list[Message], text: str) -> list[Message]:
             item.setdefault("calls", []).append((call["function"]["name"], arguments))
         made.append(item)
     return made
+
+
+def is_left_out(message: Message, text: str) -> bool:
+    """Whether the template printed nothing of a message that says something."""
+    content, thought = message.get("content"), message.get("reasoning_content")
+    said = content if isinstance(content, str) else ""
+    return (
+        bool(said.strip())
+        and said.strip() not in text
+        and not message.get("tool_calls")
+        and not (thought and thought.strip() in text)
+    )
 
 
 def printed(content: Any, text: str) -> str:

@@ -14,6 +14,7 @@ from antiphon.engine.rendering import render
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading import Grammar, parse, parse_response, read_conversation
 from antiphon.reading.infer import infer_grammar
+from reading_further import further
 from reading_outcomes import READ, REFUSED, outcome
 
 sys.path.append(str(Path(__file__).parent))  # the tests' own helpers stand beside them
@@ -92,6 +93,22 @@ def test_conversations_with_calls_are_read_or_refused() -> None:
     assert printing >= 30
     assert read >= 0.85 * printing
     assert refused <= 0.15 * printing
+
+
+def test_conversations_of_kinds_that_no_probe_shows_are_read_or_refused() -> None:
+    """Of a smaller sample none is read wrongly, and most are read."""
+    cases = further()
+    found: Counter[str] = Counter()
+    wrong = []
+    for name in names()[::2]:
+        grammar = inferred(name)
+        for case in cases if grammar is not None else ():
+            kind = outcome((TEMPLATES / name).read_text(encoding="utf-8"), grammar, case, TOKENS)
+            found[kind] += 1
+            wrong += [(name, case["id"])] * (kind == "wrong")
+    assert wrong == []
+    accepted = found.total() - found["not accepted"]
+    assert sum(found[kind] for kind in READ) >= 0.95 * accepted
 
 
 def test_a_template_that_does_not_tell_roles_apart_is_refused() -> None:

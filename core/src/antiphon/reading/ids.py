@@ -17,7 +17,7 @@ from typing import Any
 from antiphon.engine.caches import BoundedCache
 from antiphon.errors import InvalidData
 from antiphon.reading.compiled import Compiled, alternation
-from antiphon.reading.grammar import Grammar
+from antiphon.reading.grammar import Grammar, Source
 
 _FIRST_SYMBOL = 0xD800
 _SYMBOLS = 2048
@@ -26,13 +26,13 @@ _SHORT = 3  # ids of pieces whose text is remembered
 
 
 def literals_of(value: object) -> Iterator[str]:
-    """Yield every string in a grammar."""
+    """Yield every string in a grammar but those of the template that it was inferred from."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, tuple):
         for item in value:
             yield from literals_of(item)
-    elif is_dataclass(value):
+    elif is_dataclass(value) and not isinstance(value, Source):
         for item in fields(value):
             yield from literals_of(getattr(value, item.name))
 

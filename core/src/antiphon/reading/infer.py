@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from antiphon.errors import GrammarUnavailable
-from antiphon.reading.grammar import Grammar
+from antiphon.reading.grammar import Grammar, Source
 from antiphon.reading.infer_answers import add_answers
 from antiphon.reading.infer_contents import add_contents
 from antiphon.reading.infer_others import add_others
@@ -85,7 +85,10 @@ def _completed(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     if prompts and tells_prompts(made, prober) and not plain_problem(made, prober):
         grammar = made
     made = add_others(grammar, prober, turns)
-    return grammar if made == grammar or plain_problem(made, prober) else made
+    if made != grammar and not plain_problem(made, prober):
+        grammar = made
+    source = Source(prober.template, tuple(prober.variables.items()), prober.as_parts)
+    return replace(grammar, source=source)
 
 
 def _attempt(prober: Prober, name: str, both_ways: bool) -> tuple[Grammar, Prober, Turns]:

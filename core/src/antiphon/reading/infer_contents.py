@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 from antiphon.reading.grammar import Grammar, ReasoningForm, RoleForm
-from antiphon.reading.probing import Message, Prober, conversation, word
+from antiphon.reading.probing import Message, Prober, conversation, cut, word
 from antiphon.reading.turn_forms import SHORT
 
 
@@ -30,7 +31,8 @@ def add_contents(grammar: Grammar, prober: Prober) -> Grammar:
             form = replace(form, trims="both", strict=True)
         return form
 
-    return replace(grammar, roles=tuple(map(settled, grammar.roles)))
+    grammar = replace(grammar, roles=tuple(map(settled, grammar.roles)))
+    return replace(grammar, roles=(*grammar.roles, *_emptied(grammar, prober)))
 
 
 def _printed_as_lists(prober: Prober) -> set[str]:
@@ -55,6 +57,29 @@ def _is_merged(grammar: Grammar, prober: Prober) -> bool:
         if opener.endswith("\n") and closer.startswith("\n") and len(closer.strip()) > SHORT:
             return text is not None and text.endswith(opener + closer[1:])
     return False
+
+
+def _emptied(grammar: Grammar, prober: Prober) -> list[RoleForm]:
+    """Return the form of answers without a text, where another header shows these."""
+    one, two = word("u", 0), word("u", 2)
+    asked = [{"role": "user", "content": content} for content in (one, two)]
+    text = prober.render([asked[0], {"role": "assistant", "content": ""}, asked[1]])
+    parts = cut(text, [one, two]) if text is not None else None
+    if parts is None:
+        return []
+    made = []
+    for before, answer, behind in product(*map(grammar.forms, ("user", "assistant", "user"))):
+        sides = (before.closer, answer.closer, answer.opener, behind.opener)
+        if not all(isinstance(side, str) for side in sides) or answer.unclosed:
+            continue
+        head, tail, usual, _ = map(str, sides)
+        tail += str(behind.opener)
+        opener = parts[1][len(head) : len(parts[1]) - len(tail)]
+        if not answer.closer or parts[1] != head + opener + tail or opener == usual:
+            continue
+        if opener.strip() and usual.startswith(opener):
+            made.append(replace(answer, opener=opener))
+    return made[:1]
 
 
 def _answered(prober: Prober, **fields: str) -> str:

@@ -14,10 +14,25 @@ from jinja2 import nodes
 
 from antiphon.reading.grammar import OTHER, Grammar, Literals, RoleForm, Slot
 from antiphon.reading.infer_turns import MARKER, Turns, lead_of, whole_markers
-from antiphon.reading.other_roles import is_literal, with_form
+from antiphon.reading.other_roles import WAYS, is_literal, name_place, with_form
 from antiphon.reading.probing import ROLES, Prober, common_prefix, cut, with_dates, word
 
-_SEQUENCES = ("x", "xua", "ux", "uxa", "uaxu", "uax", "uaxa", "sx", "sxua", "suxa", "uxxa", "uxua")
+_SEQUENCES = (
+    "x",
+    "xua",
+    "ux",
+    "uxa",
+    "uaxu",
+    "uax",
+    "uaxa",
+    "sx",
+    "sxua",
+    "suxa",
+    "uxxa",
+    "uxua",
+    "xsua",
+    "uaxsu",
+)
 _NAMES = ("rolqwx", "eroqwy")
 _MAX_NAMES = 12
 """How many roles of its own a template is asked for."""
@@ -30,6 +45,7 @@ def add_others(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     """Return the grammar with the forms of roles that the template knows by name, and with those
     of any role (`Grammar.others`) where it prints one like the other.
     """
+    grammar = _with_results_anywhere(grammar, prober, turns)
     for name in _names(prober.template):
         if not grammar.forms(name):
             for form in _forms(grammar, prober, turns, name):
@@ -41,8 +57,25 @@ def add_others(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     return replace(grammar, others=tuple(one)) if one == two and _is_sure(one, turns) else grammar
 
 
+def _with_results_anywhere(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
+    """Return the grammar with results of calls also where no call stands before them."""
+    between, _ = _between(prober, "tool")
+    closers = {**turns.closers, "": ""}
+    places: dict[str, list[str]] = defaultdict(list)
+    for (before, after), texts in between.items():
+        for text in texts:
+            if after == "x" != before and text.startswith(closers.get(before, "")):
+                places[text[len(closers.get(before, "")) :]].append({**ROLES, "": ""}[before])
+    for form in grammar.forms("tool"):
+        quote = '"' if form.value == "json" else ""
+        found = places.get(f"{form.group_opener}{form.opener}{quote}", [])
+        if isinstance(form.opener, str) and found and not form.unclosed:
+            grammar = with_form(grammar, replace(form, after=tuple(found)))
+    return grammar
+
+
 def _names(template: str) -> list[str]:
-    """Return the names that a template compares roles with, less the usual ones."""
+    """Return the names that a template compares roles with, and tools'."""
     from antiphon.engine.environment import compile_template
 
     tree = compile_template(template).environment.parse(template)
@@ -52,7 +85,9 @@ def _names(template: str) -> list[str]:
             for item in node.find_all(nodes.Const):
                 if isinstance(item.value, str) and item.value.isidentifier():
                     found[item.value] = None
-    return [name for name in found if name not in ("role", *ROLES.values())][:_MAX_NAMES]
+    names = [name for name in found if name not in ("role", *ROLES.values())]
+    # A template that prints no calls may print what looks like their results.
+    return ["tool", *names[:_MAX_NAMES]]
 
 
 def _asks_for_role(node: nodes.Compare) -> bool:
@@ -87,8 +122,11 @@ def _forms(grammar: Grammar, prober: Prober, turns: Turns, name: str) -> list[Ro
                 made[opener, not is_closed].append(names[before])
             else:
                 following += _following(grammar, ROLES[after], opener, name)
-    heads = [lead_of(opener).strip() for opener, _ in made]
-    if not all(heads) or any(is_literal(grammar, head) for head in heads):
+    heads = [_last(opener) for opener, _ in made]
+    results = {_last(form.opener) for form in grammar.forms("tool") if isinstance(form.opener, str)}
+    if not all(heads) or any(
+        is_literal(grammar, head) or head.startswith(tuple(results - {""})) for head in heads
+    ):
         return []
     own = [
         RoleForm(
@@ -102,6 +140,12 @@ def _forms(grammar: Grammar, prober: Prober, turns: Turns, name: str) -> list[Ro
         for (opener, unclosed), places in made.items()
     ]
     return [*own, *dict.fromkeys(following)] if own else []
+
+
+def _last(literals: Literals) -> str:
+    """Return the last literal's text."""
+    last = literals if isinstance(literals, str) else literals[-1]
+    return last.strip() if isinstance(last, str) else ""
 
 
 def _between(prober: Prober, name: str) -> tuple[_Between, list[str]]:
@@ -165,30 +209,36 @@ def _slotted(literals: Literals, name: str) -> Literals:
     parts = (literals,) if isinstance(literals, str) else literals
     made: list[str | Slot] = []
     for part in parts:
-        if isinstance(part, Slot):
+        way = next((way for way in WAYS if isinstance(part, str) and WAYS[way](name) in part), None)
+        if way is None or not isinstance(part, str):
             made.append(part)
             continue
-        for number, piece in enumerate(part.split(name)):
-            made += [Slot("role")] if number else []
+        for number, piece in enumerate(part.split(WAYS[way](name))):
+            made += [Slot(way)] if number else []
             made += [piece] if piece else []
     return literals if made == list(parts) else tuple(made)
 
 
 def _is_sure(forms: list[RoleForm], turns: Turns) -> bool:
-    """Whether a marker stands before the role's name, in the header or behind the message before:
-    else a line of a text that ends with a colon would pass for a header.
+    """Whether a marker shows the header, before the role's name or around it, or at the end of the
+    message before: else a line of a text that ends with a colon would pass for a header.
     """
     closers = {role: turns.closers.get(letter, "") for letter, role in ROLES.items()}
     own = [form for form in forms if form.role == OTHER]
     for form in own:
-        if not isinstance(form.opener, tuple) or form.opener.count(Slot("role")) != 1:
+        place = name_place(form.opener)
+        if place is None or not isinstance(form.opener, tuple):
             return False
-        behind = form.opener[form.opener.index(Slot("role")) + 1 :]
-        if not lead_of(form.opener).strip() or not behind or lead_of(behind)[:1].isalnum():
+        behind = form.opener[place + 1 :]
+        before = form.opener[place - 1] if place else ""
+        if not isinstance(before, str) or not before.strip() or not lead_of(behind):
             return False
-        if MARKER.search(lead_of(form.opener)):
+        if lead_of(behind)[0].isalnum():
+            return False
+        if MARKER.search(before):
             continue
         ends = [closers.get(role, lead_of(form.closer)) for role in form.after or () if role]
-        if not all(MARKER.search(end) for end in ends):
+        around = MARKER.search(f"{before}role{lead_of(behind)}")
+        if not all(MARKER.search(end) or (around and end) for end in ends):
             return False
     return bool(own)

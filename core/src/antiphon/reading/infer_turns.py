@@ -25,6 +25,7 @@ from antiphon.reading.probing import (
 SEQUENCES = (
     "u", "ua", "uau", "uaua", "uauau", "uauaua", "s", "su", "sua", "suau", "suaua",
     "uua", "uuaua", "auau", "aua", "uasu", "uasua", "uaau", "suu", "sau",
+    "ss", "ssu", "ssua", "uas", "uaa",
 )  # fmt: skip
 WITH_TOOLS = ("u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua")
 THOUGHT = ("u", "su", "ua", "uau", "sua", "uaua")

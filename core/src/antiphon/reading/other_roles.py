@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
 from antiphon.engine.caches import BoundedCache
 from antiphon.reading.grammar import OTHER, Grammar, Literals, RoleForm, Slot
 from antiphon.reading.ids import literals_of
+
+WAYS: dict[str, Callable[[str], str]] = {
+    "role": str,
+    "ROLE": str.upper,
+    "Role": str.capitalize,
+}
+"""The slots for a role's name, and how each of them writes it."""
 
 _MAX_ROLES = 8
 """Roles beyond the grammar's own that a conversation may have."""
@@ -55,10 +63,15 @@ def _named(grammar: Grammar, text: str) -> tuple[str, ...]:
     """
     known = {"system", "user", "assistant", *(form.role for form in grammar.roles)}
     found: dict[str, None] = {}
-    for header in _headers(grammar.roles, grammar.others):
+    for way, header in _headers(grammar.roles, grammar.others):
         for match in header.finditer(text):
             name = match["name"]
-            if name not in known and name not in found and not is_literal(grammar, match["header"]):
+            if way != "role":
+                # How it was written before is not to be seen; roles are in small letters.
+                name = name.lower() if name == WAYS[way](name.lower()) else ""
+            if name in known or name in found or is_literal(grammar, match["header"]):
+                continue
+            if name:
                 found[name] = None
                 if len(found) == _MAX_ROLES:
                     return tuple(found)
@@ -68,17 +81,19 @@ def _named(grammar: Grammar, text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _headers(
     roles: tuple[RoleForm, ...], others: tuple[RoleForm, ...]
-) -> tuple[re.Pattern[str], ...]:
-    """Return the expressions of headers with a role's name, behind what ends the message before."""
+) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the expressions of headers with a role's name, behind what ends the message before,
+    with the slot in which the name stands.
+    """
     closers: dict[str, set[str]] = {}
     for form in (*roles, *others):
         if isinstance(form.closer, str):
             closers.setdefault(form.role, set()).update((form.closer, *form.other_closers))
     made = []
     for form in others:
-        if form.role != OTHER or not isinstance(form.opener, tuple):
+        place = name_place(form.opener)
+        if form.role != OTHER or place is None:
             continue
-        place = form.opener.index(Slot("role"))
         before, behind = (
             "".join(re.escape(part) for part in side if isinstance(part, str))
             for side in (form.opener[:place][-1:], form.opener[place + 1 :][:1])
@@ -86,8 +101,22 @@ def _headers(
         ends = [end for role in form.after or () for end in closers.get(role, {""} if role else ())]
         closed = "" if form.unclosed or "" in ends else "|".join(map(re.escape, {*ends}))
         start = rf"(?:\A|{closed})" if closed else ""
-        made.append(re.compile(rf"{start}(?P<header>{before}(?P<name>\w[\w-]{{0,40}}){behind})"))
+        way = _field(form.opener[place])
+        made.append(
+            (way, re.compile(rf"{start}(?P<header>{before}(?P<name>\w[\w-]{{0,40}}){behind})"))
+        )
     return tuple(made)
+
+
+def name_place(literals: Literals) -> int | None:
+    """Return the place of the one slot for a role's name among literals; None where there is none."""
+    places = [place for place, part in enumerate(literals) if _field(part) in WAYS]
+    return places[0] if len(places) == 1 else None
+
+
+def _field(part: str | Slot) -> str:
+    """Return a slot's field; "" for a literal."""
+    return part.field if isinstance(part, Slot) else ""
 
 
 def is_literal(grammar: Grammar, header: str) -> bool:
@@ -121,7 +150,7 @@ def _filled(literals: Literals, name: str) -> Literals:
         return literals
     made: list[str | Slot] = []
     for part in literals:
-        item = name if part == Slot("role") else part
+        item = WAYS[_field(part)](name) if _field(part) in WAYS else part
         if made and isinstance(item, str) and isinstance(made[-1], str):
             made[-1] += item
         else:

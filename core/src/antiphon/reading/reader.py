@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from antiphon.errors import NoTokenizer
+from antiphon.errors import GrammarUnavailable, NoTokenizer
 from antiphon.families import ModelFamily
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, compile_text
@@ -21,6 +21,7 @@ from antiphon.reading.other_roles import with_roles_of
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
 from antiphon.reading.schema import index_tools, settle
+from antiphon.reading.verifying import unprinted
 
 TextOrIds = str | Iterable[int]
 
@@ -72,7 +73,8 @@ def parse(
 
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
-        GrammarUnavailable: The dialect can't be read.
+        GrammarUnavailable: The dialect can't be read, or was inferred from a template that does not
+            print what was read.
         ToolSchemaInvalid: A tool has no name, or a schema that can't judge calls.
     """
     return read_conversation(text_or_ids, tokenizer=tokenizer, family=family, tools=tools).messages
@@ -89,11 +91,29 @@ def read_conversation(
     grammar = resolve_grammar(tokenizer, family)
     given = text_or_ids if isinstance(text_or_ids, str) else as_ids(text_or_ids)
     compiled, text = _prepare(grammar, given, tokenizer)
-    widened = with_roles_of(grammar, compiled.plain(text)) if grammar.others else grammar
+    known = None if tools is None else [*tools]
+    if grammar.source is None:
+        return _read_by(compiled, text, known)
+    widened = with_roles_of(grammar, compiled.plain(text))
     if widened is not grammar:
-        compiled, text = _prepare(widened, given, tokenizer)
+        # Somebody may have typed what looks like another role's header: then it prints in vain.
+        wider, spelled = _prepare(widened, given, tokenizer)
+        conversation = _read_by(wider, spelled, known)
+        if not unprinted(conversation, wider, spelled, known):
+            return conversation
+    conversation = _read_by(compiled, text, known)
+    reason = unprinted(conversation, compiled, text, known)
+    if reason:
+        raise GrammarUnavailable(
+            f"The grammar {grammar.name!r}, inferred from a template, can't read this rendering for "
+            f"sure: {reason}; declare a grammar for it."
+        )
+    return conversation
+
+
+def _read_by(compiled: Compiled, text: str, tools: Iterable[Any] | None) -> Conversation:
     conversation = splitter_of(compiled).read(text)
-    if grammar.calls:
+    if compiled.grammar.calls:
         _settle_messages(conversation.messages, tools)
     return conversation
 

@@ -1,0 +1,224 @@
+"""Holding what was read by an inferred grammar against the template: does it print that?
+
+Probes show a template's format only so far. So each whole conversation is rendered again: what the
+template does not print like the text that was read was not read for sure, and is refused. Only
+answers are free to differ, since models write calls, reasoning and ends in ways of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any
+
+from antiphon.errors import InvalidData, RenderError
+from antiphon.reading.compiled import Compiled
+from antiphon.reading.conversation import Conversation, splitter_of
+from antiphon.reading.grammar import Source
+from antiphon.reading.infer_turns import MARKER
+from antiphon.reading.scan import WHITE
+
+_WAYS: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": False}, {"enable_thinking": True})
+
+
+def unprinted(
+    conversation: Conversation, compiled: Compiled, text: str, tools: list[Any] | None
+) -> str:
+    """Say why the template does not print what was read; "" if it does.
+
+    Args:
+        conversation: What was read.
+        compiled: The grammar it was read by, with its `Grammar.source`.
+        text: What it was read from, in the form that `compiled` reads.
+        tools: The tools that the caller knows of.
+    """
+    source = compiled.grammar.source
+    assert source is not None
+    if not text:
+        return ""
+    plain = compiled.plain(text)
+    nearest = "the template refuses the conversation that was read"
+    for pieces in _printed(source, conversation, tools):
+        if "".join(piece for piece, _ in pieces) == plain:
+            return ""
+        again = "".join(piece if is_said else compiled.convert(piece) for piece, is_said in pieces)
+        nearest = _difference(conversation, text, again, compiled)
+        if not nearest:
+            return ""
+    return nearest
+
+
+def _printed(
+    source: Source, conversation: Conversation, tools: list[Any] | None
+) -> Iterator[list[tuple[str, bool]]]:
+    """Yield what the template prints of what was read, in each way in which it may have been asked:
+    pieces of text, and whether each was said in a message.
+    """
+    from antiphon.engine.rendering import render
+    from antiphon.plugins.events import unobserved
+
+    variables = {**dict(source.variables), **conversation.arguments}
+    plain = _linked([_without_verdicts(message) for message in conversation.messages])
+    parts = [_with_parts(message) for message in plain]
+    ways = _WAYS if "enable_thinking" in source.template else _WAYS[:1]
+    for messages in (parts, plain) if source.as_parts else (plain, parts):
+        for given in (tools, None) if tools else (None,):
+            for way in ways:
+                for prompt in (conversation.prompted, not conversation.prompted):
+                    try:
+                        with unobserved():
+                            made = render(
+                                messages,
+                                chat_template=source.template,
+                                tools=given,
+                                add_generation_prompt=prompt,
+                                **{**variables, **way},
+                            )
+                    except (RenderError, InvalidData):
+                        continue
+                    yield list(_pieces(made.text, made.spans))
+
+
+def _pieces(text: str, spans: Iterable[Any]) -> Iterator[tuple[str, bool]]:
+    at = 0
+    for span in spans:
+        yield text[at : span.start], False
+        yield text[span.start : span.end], True
+        at = span.end
+    yield text[at:], False
+
+
+def _difference(conversation: Conversation, text: str, again: str, compiled: Compiled) -> str:
+    """Say where two renderings differ outside of answers and of what stands before all messages
+    (tools, dates and the like, of which the reader is not told); "" if they do not.
+    """
+    one, two = conversation.places, splitter_of(compiled).read(again).places
+    if any(not place.role for place in one):
+        return "a part of it belongs to no message"
+    if [place.role for place in one] != [place.role for place in two]:
+        return "the template prints what was read as other messages"
+    if any(_holds_turns(message, compiled) for message in conversation.messages):
+        return "a message holds markers of turns"
+    for number, (first, second) in enumerate(zip(one, two, strict=True)):
+        bodies = text[first.start : first.end], again[second.start : second.end]
+        if first.role == "assistant":
+            message = conversation.messages[first.message] if first.message >= 0 else {}
+            differ = not _is_free(message, compiled) and not _alike(
+                *bodies, compiled, is_last=first is one[-1]
+            )
+        else:
+            differ = bodies[0] != bodies[1]
+        if differ:
+            return f"the template prints turn {number} in another way"
+    for number, (left, right) in enumerate(zip(pairwise(one), pairwise(two), strict=True), 1):
+        gaps = text[left[0].end : left[1].start], again[right[0].end : right[1].start]
+        if left[1].role == "assistant":
+            gaps = _unthought(gaps[0], compiled), _unthought(gaps[1], compiled)
+        if gaps[0] != gaps[1]:
+            return f"the template prints something else before turn {number}"
+    if not one or (one[-1].role == "assistant" and not conversation.prompted):
+        return "" if one else "no message stands in it"
+    ends = text[one[-1].end :], again[two[-1].end :]
+    return "" if ends[0] == ends[1] else "the template prints another end"
+
+
+def _alike(one: str, two: str, compiled: Compiled, *, is_last: bool) -> bool:
+    """Whether two answers differ only in white space and in which token ends them; the last one
+    may have no end.
+    """
+    ended, bodies = [], []
+    for body in (one, two):
+        body = body.rstrip(WHITE)
+        ends = [stop for stop in compiled.stops if body.endswith(stop)]
+        for stop in ends:
+            body = body.removesuffix(stop)
+        ended.append(bool(ends))
+        bodies.append("".join(body.split()))
+    return bodies[0] == bodies[1] and (is_last or ended[0] == ended[1])
+
+
+def _is_free(message: dict[str, Any], compiled: Compiled) -> bool:
+    """Whether an answer holds a call or reasoning: models write these in their own ways, and
+    templates leave some of them out.
+    """
+    closer = compiled.plain(compiled.think_close.core)
+    return any(
+        message.get(key) for key in ("tool_calls", "unparsed_calls", "reasoning_content")
+    ) or (bool(closer) and closer in str(message.get("content")))
+
+
+def _holds_turns(message: dict[str, Any], compiled: Compiled) -> bool:
+    """Whether a message's content holds a marker with which turns begin or end."""
+    content = message.get("content")
+    return isinstance(content, str) and any(mark in content for mark in _turn_marks(compiled))
+
+
+def _turn_marks(compiled: Compiled) -> set[str]:
+    grammar = compiled.grammar
+    literals = [*grammar.end_tokens]
+    for form in grammar.roles:
+        for side in (form.group_opener, form.opener, form.closer, form.group_closer):
+            literals += [
+                part
+                for part in ([side] if isinstance(side, str) else side)
+                if isinstance(part, str)
+            ]
+    found = {mark.group() for literal in literals for mark in MARKER.finditer(literal)}
+    others = "".join(
+        part
+        for mark in (compiled.think_open, compiled.think_close, compiled.content_open)
+        for part in mark.parts
+    )
+    return {mark for mark in found if mark not in compiled.plain(others)}
+
+
+def _unthought(gap: str, compiled: Compiled) -> str:
+    """Return what stands before an answer without the reasoning that it opens or leaves empty."""
+    for mark in (compiled.think_open.core, compiled.think_close.core):
+        gap = gap.replace(mark, "") if mark else gap
+    return gap.rstrip(WHITE)
+
+
+def _without_verdicts(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without what only the reader says of it and of its calls."""
+    made = {
+        key: value
+        for key, value in message.items()
+        if key not in ("unparsed_calls", "is_complete", "tool_calls")
+    }
+    if message.get("tool_calls"):
+        aside = ("status", "problem", "raw")
+        made["tool_calls"] = [
+            {key: value for key, value in call.items() if key not in aside}
+            for call in message["tool_calls"]
+        ]
+    return made
+
+
+def _linked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages in which each call has an id and each result that of its call, in order: where
+    a template prints no ids it needs them all the same to number results or name their tools.
+    """
+    made: list[dict[str, Any]] = []
+    waiting: list[tuple[str, str]] = []
+    count = 0
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                count += 1
+                calls.append({"id": f"call{count:05}", **call})
+            message = {**message, "tool_calls": calls}
+            waiting = [(call["id"], call["function"]["name"]) for call in calls]
+        elif message["role"] == "tool" and waiting:
+            link, name = waiting.pop(0)
+            message = {"tool_call_id": link, "name": name, **message}
+        made.append(message)
+    return made
+
+
+def _with_parts(message: dict[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, str):
+        return message
+    return {**message, "content": [{"type": "text", "text": content}]}
