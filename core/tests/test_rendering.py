@@ -427,3 +427,19 @@ def test_any_json_as_a_message_field_never_crashes_otherwise_than_typed(value: A
             assert oracle(template, [{"role": "user", "content": value}]) is None
         else:
             assert rendering.text == oracle(template, [{"role": "user", "content": value}])
+
+
+DROPS_PARTS = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content if m.content is string }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def test_a_continued_message_keeps_all_parts_where_the_template_drops_parts() -> None:
+    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": parts}]
+    rendering = antiphon.render(messages, chat_template=DROPS_PARTS, continue_final_message=True)
+    assert rendering.text == "<user>q</s><assistant>one two"
+    parts.append({"type": "image"})
+    with pytest.raises(InvalidMessage, match="not all its parts are text"):
+        antiphon.render(messages, chat_template=DROPS_PARTS, continue_final_message=True)

@@ -58,10 +58,27 @@ def continued(source: Source, name: str) -> tuple[str, list[SpanTuple]]:
         text, spans = "", []
     tag = _CONTINUE_TAG.strip()
     if tag not in text or value.strip() not in text:
-        return _prompt_and_prefix(source, value, name)
+        return _prompt_and_prefix(source, _whole(last[name], name), name)
     end = text.rindex(tag)
     cut = text[:end] if text.startswith(_CONTINUE_TAG, end) else text[:end].rstrip()
     return cut, [(a, min(b, len(cut)), origin) for a, b, origin in spans if a < len(cut)]
+
+
+def _whole(value: Any, name: str) -> str:
+    """Return all text of a field, of parts one behind the other.
+
+    Raises:
+        InvalidMessage: A part is no text, so that nobody can say what would stand for it.
+    """
+    if isinstance(value, str):
+        return value
+    texts = [part.get("text") if isinstance(part, dict) else part for part in value]
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidMessage(
+            f"continue_final_message: the template does not print {name!r} of the last message, and not all its parts"
+            " are text; give its text alone."
+        )
+    return concat(texts)
 
 
 def _tag(text: str, message: int, *path: Any) -> str:
