@@ -179,6 +179,9 @@ def name_end(call: CompiledCall, text: str, pos: int, final: bool) -> tuple[str,
             candidates.append("\n")
     at = skip_white(text, pos)
     places = [place for part in candidates if (place := text.find(part, at)) >= 0]
+    if len(tokens) >= 2 and (token := TOKEN.search(text, at)) is not None:
+        # In a header any marker ends the name (gpt-oss: ``to=functions.f<|constrain|>json``).
+        places.append(token.start())
     best = min(places, default=-1)
     line = text.find("\n", at)
     if line >= 0 and (best < 0 or best > line):
