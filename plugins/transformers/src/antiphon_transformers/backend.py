@@ -31,6 +31,7 @@ from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, 
 from antiphon_transformers.loading import load_model, load_tokenizer
 from antiphon_transformers.reuse import Reuse
 from antiphon_transformers.score import score_rows
+from antiphon_transformers.weights import like, same_weights, weights_mark
 
 _T = TypeVar("_T")
 _backends: weakref.WeakSet[TransformersBackend] = weakref.WeakSet()
@@ -239,7 +240,7 @@ class TransformersBackend:
                 )
         with self._lock, torch.no_grad():
             for name, value in given.items():
-                own[name].copy_(value)
+                own[name].copy_(like(own[name], value))
             self._look_at_weights()
             self.reuse.clear()
             if version is not None:
@@ -269,10 +270,16 @@ class TransformersBackend:
         assert batch.seeds is not None
         prompts = [row for row in batch.rows for _ in range(n)]
         seeds = [sample_seed(seed, j) for seed in batch.seeds for j in range(n)]
+        seeds = self.forward.shared_seeds(seeds)
         limits = [_limit(len(prompt), params.max_new_tokens, context) for prompt in prompts]
         stops = Stops(params, self.end_ids, self._decode)
         extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
         if extra or params.num_beams > 1 or not self.forward.incremental:
+            if self.forward.sharded:
+                raise InvalidParameter(
+                    "Beam search, transformers' own parameters and models without a plain cache can't be had with "
+                    "sharded weights; leave them out, or sample from an unsharded copy."
+                )
 
             def with_library(part: range) -> list[Answer]:
                 some, rows = slice(part.start, part.stop), slice(part.start * n, part.stop * n)
@@ -348,7 +355,9 @@ class TransformersBackend:
         try:
             return run(range(rows))
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if (
+                not _out_of_memory(error) or self.forward.sharded
+            ):  # others would wait for a second half
                 raise
             if rows < 2:
                 raise torch.OutOfMemoryError(_TOO_MUCH.format(doing, "row 0 alone")) from error
@@ -377,8 +386,8 @@ class TransformersBackend:
         if precision != self._precision:  # what was kept is of another dtype
             self.reuse.clear()
             self._precision = precision
-        mark = _weights_mark(self.model)
-        if self._mark is not None and not _same(mark, self._mark):
+        mark = weights_mark(self.model)
+        if self._mark is not None and not same_weights(mark, self._mark):
             self.reuse.clear()
             self._version = self._version + 1 if isinstance(self._version, int) else 0
         self._mark = mark
@@ -441,47 +450,8 @@ def _out_of_memory(error: Exception) -> bool:
     return any(sign in str(error) for sign in signs)
 
 
-def _weights_mark(model: Any) -> tuple[tuple[Any, ...], torch.Tensor]:
-    """Return what tells one set of weights from the next: version counters, which adapters are on, and a few elements
-    of each tensor.
-
-    Counters see every in-place change but those through ``.data``; an optimiser step that goes that
-    way changes elements everywhere.
-    """
-    tensors: list[torch.Tensor] = []
-    adapters: list[Any] = []
-    for module in model.modules():
-        tensors += [p for p in module._parameters.values() if p is not None]
-        passing = module._non_persistent_buffers_set  # computed, not learnt
-        tensors += [
-            b for name, b in module._buffers.items() if b is not None and name not in passing
-        ]
-        if hasattr(module, "active_adapters") and hasattr(module, "scaling"):  # a layer of peft's
-            adapters.append(
-                (module.disable_adapters, *module.active_adapters, *module.scaling.items())
-            )
-            adapters.append(tuple(module.merged_adapters))
-    picked: dict[torch.device, list[torch.Tensor]] = {}
-    with torch.no_grad():
-        for p in tensors:
-            if p.is_meta:  # offloaded: its values are elsewhere
-                continue
-            few = p.reshape(-1)[:: max(1, p.numel() // 4)][:4].float()
-            picked.setdefault(p.device, []).append(few)
-        # One copy per device: each is a wait for the device.
-        values = [torch.cat(parts).cpu() for parts in picked.values()]
-    versions = tuple(0 if p.is_inference() else p._version for p in tensors)
-    return (*versions, *adapters), torch.cat(values) if values else torch.zeros(0, device="cpu")
-
-
 def _precision(kind: str) -> torch.dtype | None:
     """Return the dtype of autocast on a kind of device, or None where it is off."""
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return None
     return torch.get_autocast_dtype(kind)
-
-
-def _same(
-    one: tuple[tuple[Any, ...], torch.Tensor], other: tuple[tuple[Any, ...], torch.Tensor]
-) -> bool:
-    return one[0] == other[0] and torch.equal(one[1], other[1])

@@ -86,14 +86,16 @@ class Decoding:
         step = 0
         while True:
             ids = self._take(logits.float(), step)
-            if all(self._done[row] for row in self._live):
+            done = all(self._done[row] for row in self._live)
+            if self._forward.all_done(done):
                 break
-            self._compact()
+            if not done:  # else other processes go on, and need this one's part of the weights
+                self._compact()
             if len(self._live) != len(ids):
                 ids = ids[self._kept_rows]
             logits = self._forward.last_logits(
                 ids[:, None],
-                None if self._mask is None else self._mask[:, : self._columns + 1],
+                self._mask_of(self._columns + 1),
                 self._lengths[:, None],
                 self._cache,
             )
@@ -102,6 +104,13 @@ class Decoding:
             step += 1
         self._save(list(range(len(self._live))))
         return self._answers
+
+    def _mask_of(self, columns: int) -> torch.Tensor | None:
+        if self._mask is None:
+            return None
+        if self._mask.shape[1] < columns:  # done, and in step with processes that are not
+            self._mask = torch.nn.functional.pad(self._mask, (0, columns), value=True)
+        return self._mask[:, :columns]
 
     def _prefill(self) -> torch.Tensor:
         """Compute each distinct prompt once and spread it over its rows; return the logits after it."""

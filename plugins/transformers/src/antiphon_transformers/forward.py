@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 
 import torch
 from antiphon.errors import InvalidParameter
-from torch import nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from antiphon_transformers.kinds import (
     LOOKS_AHEAD,
+    is_sharded,
     is_stateful,
     says_causal,
+    tensor_parallel_mesh,
     turning_length,
     wrappers,
 )
@@ -103,6 +105,8 @@ class Forward:
         model: The model without what was put around it; adapters of peft are part of it.
         incremental: Whether it takes a cache of keys and values.
         splits: Whether the body and the head can be called apart.
+        sharded: Whether each process holds a part of every weight; all of them compute in step then, each call the
+            same number of forward passes.
         turning_length: The length above which all positions of a row count differently (LongRoPE), or None.
     """
 
@@ -116,6 +120,7 @@ class Forward:
         Raises:
             InvalidParameter: An adapter puts tokens of its own before each prompt, or the model is no causal one.
         """
+        self.sharded = is_sharded(model)
         around, model = wrappers(model)
         self._exchange = next((w for w in around if isinstance(w, DistributedDataParallel)), None)
         adapter = getattr(model, "active_peft_config", None)
@@ -139,7 +144,8 @@ class Forward:
         # Where positions change in the middle of an answer, the model's own generate counts them anew.
         self.incremental = keys_and_values and self.turning_length is None
         pack = pack and keys_and_values  # other states flow from a packed row into the next
-        self._splits: bool | None = None
+        # Only a whole forward pass gathers sharded weights.
+        self._splits: bool | None = False if self.sharded else None
         self._packs: bool | None = None if pack else False
         self._packs_together: bool | None = None
 
@@ -193,6 +199,24 @@ class Forward:
         short = [i for i, row in enumerate(rows) if len(row) <= self.turning_length]
         long = [i for i, row in enumerate(rows) if len(row) > self.turning_length]
         return [members for members in (short, long) if members]
+
+    def all_done(self, done: bool) -> bool:
+        """Whether this process and those that hold the other parts of the weights are done."""
+        if not self.sharded:
+            return done
+        going_on = torch.tensor(int(not done), device=self.device)
+        distributed.all_reduce(going_on, distributed.ReduceOp.MAX)
+        return not going_on.item()
+
+    def shared_seeds(self, seeds: list[int]) -> list[int]:
+        """Return the seeds of the first of the processes that compute one forward pass together (tensor parallel)."""
+        mesh = tensor_parallel_mesh(self.model)
+        if mesh is None:
+            return seeds
+        shared = torch.tensor(seeds, dtype=torch.int64, device=self.device)
+        group = mesh.get_group()
+        distributed.broadcast(shared, distributed.get_global_rank(group, 0), group)
+        return [int(seed) for seed in shared.tolist()]
 
     def check_causal(self) -> None:
         """Refuse a model whose log-probs of a token depend on what comes after it; found out once, on a few ids.
@@ -251,7 +275,8 @@ class Forward:
             arguments["logits_to_keep"] = 1
         elif ids.shape[1] > 1 and self.splits:
             return self.head(self.hidden(ids, mask, positions, cache)[:, -1]).to(ids.device)
-        out: torch.Tensor = self.inner(**arguments).logits[:, -1]
+        whole = self.model if self.sharded else self.inner
+        out: torch.Tensor = whole(**arguments).logits[:, -1]
         return out.to(ids.device)
 
     def head(self, states: torch.Tensor) -> torch.Tensor:

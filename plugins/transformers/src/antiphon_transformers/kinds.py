@@ -7,6 +7,9 @@ from typing import Any
 
 from antiphon.errors import InvalidParameter
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.tensor import DTensor
 
 #: Says so of a class.
 LOOKS_AHEAD = (
@@ -52,6 +55,35 @@ def says_causal(model: Any) -> bool:
     if False in told and True not in told:
         raise InvalidParameter(LOOKS_AHEAD.format(type(model).__name__))
     return True in told
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether each process holds a part of every weight (``fully_shard``), so that all must compute in step.
+
+    Raises:
+        InvalidParameter: The weights are sharded in a way that only a whole forward pass of its own gathers.
+    """
+    modules = list(model.modules())
+    zero = any(hasattr(p, "ds_id") for p in model.parameters())
+    if zero or any(isinstance(module, FullyShardedDataParallel) for module in modules):
+        kind = "DeepSpeed's ZeRO-3" if zero else "FullyShardedDataParallel"
+        raise InvalidParameter(
+            f"Weights sharded by {kind} can't be sampled from here; shard the model with torch's fully_shard, or give "
+            "an unsharded copy and send it the weights with load_weights."
+        )
+    return any(isinstance(module, FSDPModule) for module in modules)
+
+
+def tensor_parallel_mesh(model: nn.Module) -> DeviceMesh | None:
+    """Return the mesh of the processes that each compute a part of every layer, or None."""
+    if any(isinstance(module, FSDPModule) for module in model.modules()):
+        return None
+    meshes = (
+        p.device_mesh
+        for p in model.parameters()
+        if isinstance(p, DTensor) and p.device_mesh.ndim == 1
+    )
+    return next(meshes, None)
 
 
 def turning_length(model: Any) -> int | None:

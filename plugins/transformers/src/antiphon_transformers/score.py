@@ -60,7 +60,8 @@ def _score_together(
         for bins in _batches(forward, [len(row) for row in rows], tokens_per_forward):
             scorer.add_bins(bins)
     else:
-        scorer.add_whole(tokens_per_forward)
+        # Processes that share weights compute in step: one forward pass for a call, whatever its rows.
+        scorer.add_whole(sum(map(len, rows)) ** 2 if forward.sharded else tokens_per_forward // 8)
     return scorer.finish()
 
 
@@ -133,9 +134,9 @@ class _Scorer:
             picked = [before[g][None] for g in which]
         self._add(members, picked)
 
-    def add_whole(self, tokens_per_forward: int) -> None:
+    def add_whole(self, tokens: int) -> None:
         """Score a few rows at a time through the model's own forward, for models that can't be split."""
-        batches = _batches(None, [len(row) for row in self._rows], tokens_per_forward // 8)
+        batches = _batches(None, [len(row) for row in self._rows], tokens)
         for bins in batches:
             ids, _ = lay_out(self._rows, bins)
             logits = self._forward.logits(ids.to(self._forward.device))
@@ -193,9 +194,10 @@ class _Scorer:
         wrong = [row for row, nan in zip(rows, told, strict=True) if nan]
         if not wrong:
             return
+        row = min(wrong)
         # In a packed row one NaN spoils its neighbours too: look at each by itself.
         with torch.no_grad():
-            for row in sorted(wrong):
+            for row in () if self._forward.sharded else sorted(wrong):
                 ids = torch.tensor([self._rows[row]], device=self._forward.device)
                 if bool(self._forward.logits(ids).isnan().any()):
                     break
