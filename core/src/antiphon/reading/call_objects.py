@@ -289,7 +289,7 @@ def read_named(
     if form.values == "braces" and _BRACES.match(text, at):
         return _braced_text(call, text, at, final, progress)
     if form.values == "braces":
-        read_value = braces_value(text, at, form.quote)
+        read_value = braces_value(text, at, call.quote)
         if read_value is None:
             return MORE
         value, end = spelled_out(call, read_value[0]), read_value[1]

@@ -76,6 +76,7 @@ class CompiledCall(NamedTuple):
         argument_keys: Under which arguments may stand: the format's keys, then those that models
             write.
         boundary: The call's whole closer where the closer of its last argument was left out.
+        quote: What quotes strings in braces, which may be a control token.
         plain: Writes control characters out.
     """
 
@@ -95,6 +96,7 @@ class CompiledCall(NamedTuple):
     stops: tuple[str, ...]
     stop: re.Pattern[str] | None
     boundary: re.Pattern[str] | None
+    quote: str
     plain: Callable[[str], str]
 
 
@@ -152,6 +154,7 @@ def _compile_call(
         stops=tuple(filter(None, stops)),
         stop=re.compile(alternation(stops)) if any(stops) else None,
         boundary=_boundary(closer, param, [*triggers, *end_tokens]),
+        quote=convert(form.quote),
         plain=plain,
     )
 
