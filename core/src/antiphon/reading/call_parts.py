@@ -32,7 +32,8 @@ class Call:
         status: ``"ok"``, ``"incomplete"``, ``"malformed"`` or ``"foreign"`` (a call in a format
             that the grammar does not read), and what `antiphon.reading.schema` adds.
         problem: What is wrong, as a sentence.
-        raw: The call's whole text.
+        raw: The call's whole text; "" where it is only known where it stands, see `keep_raw`.
+        place: The text that was read, and where in it the call stands.
         untyped: Arguments that stood there as bare text, which a schema may type.
         form: How it was written.
     """
@@ -45,8 +46,15 @@ class Call:
     status: str = "ok"
     problem: str = ""
     raw: str = ""
+    place: tuple[str, int, int] | None = field(default=None, repr=False)
     untyped: frozenset[str] = frozenset()
     form: CompiledCall | None = field(default=None, repr=False)
+
+    def keep_raw(self) -> None:
+        """Set `raw` from the place where the call stands: who reads a good call seldom asks for it."""
+        if not self.raw and self.place is not None and self.form is not None:
+            text, start, end = self.place
+            self.raw = self.form.plain(text[start:end])
 
     def written(self) -> str | None:
         """Return the arguments as they stood in the text; None where they were no one value."""

@@ -166,7 +166,7 @@ class Compiled:
         grammar: The grammar.
         symbols: Text of each control character; empty when text is read as text.
         stops: The end tokens.
-        certain: Finds those that are control characters: nothing after them belongs to the turn.
+        certain: Those that are control characters: nothing after them belongs to the turn.
         triggers: For each opener of calls the forms that it may begin, in order.
         header: What begins and ends the header of a part of an answer, where reasoning and content
             have headers of one shape (gpt-oss: ``<|channel|>NAME<|message|>``).
@@ -210,8 +210,7 @@ class Compiled:
         self.marker = re.compile(alternation(markers)) if any(markers) else None
         self.prefixes = _prefixes(markers)
         self.stop = re.compile(alternation(self.stops)) if self.stops else None
-        certain = [stop for stop in self.stops if stop in self.symbols]
-        self.certain = re.compile(alternation(certain)) if certain else None
+        self.certain = tuple(stop for stop in self.stops if stop in self.symbols)
         closers = [self.think_close.core, *self.stops, *self.continued, *self.triggers]
         self.think_end = re.compile(alternation(closers)) if any(closers) else None
         self.think_prefixes = _prefixes(closers)
@@ -230,6 +229,15 @@ class Compiled:
     def _written(self, found: re.Match[str]) -> str:
         symbol = found.group()
         return self.symbols.get(symbol, symbol)
+
+    def certain_end(self, text: str) -> int:
+        """Return where the first end token stands that is certain, or -1."""
+        first = -1
+        for stop in self.certain:
+            at = text.find(stop) if first < 0 else text.find(stop, 0, first)
+            if at >= 0:
+                first = at
+        return first
 
     def convert_literals(self, literals: Literals) -> Literals:
         """Rewrite a literal or a tuple of literals and slots."""

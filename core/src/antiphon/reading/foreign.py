@@ -193,7 +193,7 @@ def _gathered(registered: Iterable[ModelFamily]) -> Formats:
 
 def _looked_through(text: str, formats: Formats, is_complete: bool) -> Iterator[Call]:
     """Yield what certainly is meant as a call."""
-    machine = Machine(formats.compiled, after_thought=True, shows=False, keeps=False)
+    machine = Machine(formats.compiled, after_thought=True, shows=False)
     machine.close(text)
     place, found = 0, False
     for call in machine.calls:

@@ -303,6 +303,8 @@ def as_ids(value: Any) -> list[int]:
     Raises:
         InvalidData: It is none of these.
     """
+    if type(value) is list and value and type(value[0]) is int:
+        return value  # as nearly all are
     lister = getattr(value, "tolist", None)
     if lister is None and (not isinstance(value, Iterable) or isinstance(value, (bytes, Mapping))):
         raise InvalidData(f"What is read is a text or token ids, not {type(value).__name__}.")

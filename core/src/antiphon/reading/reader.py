@@ -181,12 +181,12 @@ def _read(
     known = index_tools(tools)
     before = None if prompt is None else prepared(compiled, prompt, tokenizer)
     machine = begin(compiled, before, known, shows=False, keeps=keeps)
-    found = compiled.certain.search(text) if compiled.certain is not None else None
-    if found is None:
+    end = compiled.certain_end(text)
+    if end < 0:
         machine.close(text)
     else:
-        machine.close(text[: found.start()])
-        machine.end(found.group(), text[found.end() :])
+        machine.close(text[:end])
+        machine.end(text[end], text[end + 1 :])
     return machine, known
 
 
@@ -195,6 +195,8 @@ def message_of(machine: Machine, tools: dict[str, Any] | None) -> dict[str, Any]
     machine.calls += foreign_calls(machine, tools)
     for call in machine.calls:
         settle(call, tools)
+        if call.status != "ok":
+            call.keep_raw()
         if call.status == "malformed" and call.raw:
             owner = format_of(call.raw)
             call.problem += f"; it looks like a call in the format {owner}" if owner else ""

@@ -88,11 +88,11 @@ class StreamParser:
     def _feed(self, machine: Machine, text: str) -> list[Event]:
         compiled = self._compiled
         assert compiled is not None
-        if compiled.certain is not None and machine.ended_by is None:
-            found = compiled.certain.search(text)
-            if found is not None:
-                events = machine.close(text[: found.start()])
-                return events + machine.end(found.group(), text[found.end() :])
+        if machine.ended_by is None:
+            end = compiled.certain_end(text)
+            if end >= 0:
+                events = machine.close(text[:end])
+                return events + machine.end(text[end], text[end + 1 :])
         return machine.feed(text)
 
     def close(self) -> dict[str, Any]:

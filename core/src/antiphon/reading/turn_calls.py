@@ -120,14 +120,16 @@ class CallStates(Turn):
         return pos
 
     def _take(self, opened: _Open, found: Found) -> None:
-        text = self._text
-        raw = self._compiled.plain(text[opened.start : found.end])
+        place = self._text, opened.start, found.end
         self._open = None
         self._pos = found.end
+        shows_raw = self._keeps or self._shows
         for number, call in enumerate(found.calls):
-            call.raw = call.raw or raw
+            call.place = call.place or place
+            if shows_raw:
+                call.keep_raw()
             self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
-        self._keep("call", raw)
+        self._piece("call", self._text[opened.start : found.end])
         self._in_block = found.calls[-1].form
         self._state = "between"
 
