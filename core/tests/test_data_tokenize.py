@@ -25,7 +25,13 @@ from antiphon.data import (
 )
 from antiphon.data import run as run_module
 from antiphon.data.sources import from_values, rows_of
-from antiphon.errors import InvalidData, InvalidParameter, OutputError
+from antiphon.errors import (
+    AntiphonError,
+    InvalidData,
+    InvalidParameter,
+    OutputError,
+    TemplateInvalid,
+)
 from rendering_helpers import tokenizer
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which writes shards, is not installed")
@@ -128,6 +134,147 @@ def test_a_streamed_data_set_is_read_in_blocks() -> None:
     assert [row for block in blocks for _, row in rows_of(block)] == [
         conversation(i) for i in range(7)
     ]
+
+
+def read_back(path: Path) -> list[Any]:
+    return [row for block in open_rows(path).blocks(2) for _, row in rows_of(block)]
+
+
+@pytest.mark.skipif(not hasattr(datasets, "Json"), reason="this datasets has no JSON columns")
+def test_what_datasets_stores_as_json_is_read_as_it_was(tmp_path: Path) -> None:
+    """Contents and arguments of mixed types: read as text, each would have had quotes around it."""
+    call = {"type": "function", "function": {"name": "f", "arguments": {"a": 1, "b": None}}}
+    rows = [
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "c"}]}]},
+        {"messages": [{"role": "assistant", "content": "d", "tool_calls": [call]}]},
+        {"messages": [{"role": "tool", "content": 5}]},
+    ]
+    frame = datasets.Dataset.from_list(rows, on_mixed_types="use_json")
+    frame.to_parquet(str(tmp_path / "a.parquet"))
+    frame.save_to_disk(str(tmp_path / "saved"))
+    assert "Json" in str(frame.features)
+    assert read_back(tmp_path / "a.parquet") == rows
+    assert read_back(tmp_path / "saved") == rows
+
+
+def test_keys_that_arrow_filled_and_its_maps_are_read_as_they_were(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    rows = [
+        {
+            "messages": [{"role": "user", "content": "a", "meta": {"x": 1}}],
+            "tools": [{"name": "f"}],
+        },
+        {"messages": [{"role": "user", "name": "b", "meta": {"y": [1, 2]}}], "tools": None},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert read_back(tmp_path / "a.parquet") == rows
+    kind = pa.list_(pa.struct({"role": pa.string(), "said": pa.map_(pa.string(), pa.int64())}))
+    messages = pa.array([[{"role": "user", "said": [("x", 1)]}, {"role": "user"}], None], kind)
+    pq.write_table(pa.table({"messages": messages}), tmp_path / "b.parquet")
+    assert read_back(tmp_path / "b.parquet") == [
+        {"messages": [{"role": "user", "said": {"x": 1}}, {"role": "user"}]},
+        {"messages": None},
+    ]
+
+
+def test_patterns_several_files_and_splits_choose_what_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, count in (
+        ("train-00000-of-00002", 2),
+        ("train-00001-of-00002", 3),
+        ("test-00000-of-00001", 4),
+    ):
+        write_lines(folder / f"{name}.jsonl", count)  # fmt: skip
+
+    def counted(*names: object, **more: Any) -> int:
+        return sum(block.size for block in open_rows(*map(str, names), **more).blocks(10))
+
+    assert counted(folder, split="train") == counted(folder / "train*.jsonl") == 5
+    assert counted(folder / "*.jsonl", split="test") == counted(folder, split="eval") == 4
+    assert counted(*sorted(folder.iterdir()), split="train") == 5
+    with pytest.raises(InvalidParameter, match=r"several splits \(test, train\)"):
+        open_rows(folder)
+    with pytest.raises(InvalidParameter, match="no split 'val'; its files are of test, train"):
+        open_rows(folder, split="val")
+    with pytest.raises(InvalidParameter, match="config"):
+        open_rows(folder, split="train", config="main")
+    with pytest.raises(InvalidData, match=r"no file .*none"):
+        open_rows(folder / "none*.jsonl")
+    plain = write_lines(tmp_path / "mine.JSONL", 3)
+    assert counted(plain) == counted(plain, split="train") == 3
+    with pytest.raises(InvalidParameter, match="its files name none"):
+        open_rows(plain, split="test")
+
+
+def test_an_output_inside_its_input_is_not_read_as_input(tmp_path: Path) -> None:
+    write_lines(tmp_path / "in.jsonl", 4)
+    for more in ({}, {"overwrite": True}):
+        totals = tokenize_dataset(
+            open_rows(tmp_path), tmp_path / "tokens", tokenizer("qwen3"), CHATML, **more
+        )
+        assert totals.samples == 4
+
+
+def test_json_is_read_value_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from antiphon.data import files
+
+    monkeypatch.setattr(files, "_READ_AT_ONCE", 7)
+    rows = [conversation(i) for i in range(5)]
+    for text in (
+        json.dumps(rows),
+        json.dumps(rows, indent=2, ensure_ascii=False),
+        "\ufeff " + json.dumps(rows),
+        "\n".join(map(json.dumps, rows)),
+        "[" + ",\n".join(map(json.dumps, rows)) + "]\n",
+    ):
+        (tmp_path / "a.json").write_text(text)
+        assert read_back(tmp_path / "a.json") == rows
+    for text, one in ((json.dumps(rows[0]), rows[0]), (json.dumps(rows[0]["messages"]), None)):
+        (tmp_path / "a.json").write_text(text)
+        assert read_back(tmp_path / "a.json") == [one or rows[0]["messages"]]
+    for text, words in (
+        (json.dumps(rows)[:-1], "the end is missing .*after 5 rows"),
+        (json.dumps(rows) + "x", "more follows the list"),
+        (json.dumps(rows).replace("]}, {", "]} {"), "lacks a comma .*after 1 rows"),
+        ("", "the file is empty"),
+        ("5", "holds no conversations"),
+        ("[" * 10**5, "nested too deeply"),
+    ):
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(InvalidData, match=words):
+            read_back(tmp_path / "a.json")
+
+
+def test_a_packed_file_that_is_cut_off_is_told_after_its_rows(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "a.jsonl.gz"
+    data = gzip.compress(b"".join(json.dumps(conversation(i)).encode() + b"\n" for i in range(9)))
+    path.write_bytes(data[:-20])
+    with pytest.raises(InvalidData, match=r"a\.jsonl\.gz can't be read as gzip"):
+        read_back(path)
+    path.write_bytes(b"{}")
+    with pytest.raises(InvalidData, match="gzip"):
+        read_back(path)
+
+
+def test_long_rows_make_small_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from antiphon.data import files
+
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1000)
+    rows = [{"messages": [{"role": "user", "content": "x" * n}]} for n in [300] * 9 + [5000, 1]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    frame = datasets.Dataset.from_list(rows)
+    frame.to_parquet(str(tmp_path / "a.parquet"))
+    frame.save_to_disk(str(tmp_path / "saved"))
+    for name in ("a.jsonl", "a.json", "a.parquet", "saved"):
+        blocks = list(open_rows(tmp_path / name).blocks(1000))
+        assert [row for block in blocks for _, row in rows_of(block)] == rows, name
+        assert max(block.size for block in blocks) <= 4, name
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -358,6 +505,33 @@ def test_memory_does_not_grow_with_the_input(
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0], peaks
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"options": SampleOptions(chat_template="{% for m in %}")}, "not valid Jinja"),
+        ({"options": SampleOptions(family="qwen99")}, "qwen99"),
+        ({"output": "/dev/null"}, "is a file"),
+        ({"output": "/proc/nowhere/out"}, "can't be written"),
+    ],
+)
+def test_what_can_not_work_is_told_before_anything_is_loaded(
+    tmp_path: Path, more: dict[str, Any], word: str
+) -> None:
+    line = {"output": tmp_path / "out", "tokenizer": tmp_path / "not there", **more}
+    for workers in (1, 2):
+        with pytest.raises(AntiphonError, match=word):
+            tokenize_dataset(from_values([conversation(0)]), workers=workers, **line)
+
+
+def test_a_tokenizer_whose_own_template_is_broken_is_refused_at_once(tmp_path: Path) -> None:
+    import copy
+
+    own = copy.deepcopy(tokenizer("qwen3"))
+    own.chat_template = "{% for m in messages %}{{ m.content }"
+    with pytest.raises(TemplateInvalid, match="not valid Jinja"):
+        tokenize_dataset(from_values([conversation(0)]), tmp_path / "out", own)
 
 
 def test_what_can_not_be_read_or_written_is_told_in_a_sentence(

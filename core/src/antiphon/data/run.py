@@ -273,7 +273,6 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
     path = shard_path(job.output, block.number)
     about = {"antiphon_tokenize": FORMAT, "run": job.run, "first": block.first, "rows": block.size}
     at = block.first
-    options = replace(job.options, padded=block.kind == "arrow")
     fitting = _BYTES_AT_ONCE * block.size // max(1, bytes_of(block))
     at_once = max(1, min(_ROWS_AT_ONCE, fitting))
 
@@ -282,7 +281,7 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
         rows = rows_of(block)
         while part := [row for _, row in zip(range(at_once), rows, strict=False)]:
             at = part[0][0]
-            yield make_samples(part, tokenizer, options, strict=job.strict)
+            yield make_samples(part, tokenizer, job.options, strict=job.strict)
 
     try:
         return write_shard(path, batches(), about)

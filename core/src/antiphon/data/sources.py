@@ -22,6 +22,7 @@ from antiphon.conversations.chats import _ROW_KEYS
 from antiphon.data.files import (
     SUFFIXES,
     arrow_parts,
+    arrow_rows,
     is_data_file,
     read_parts,
     wanted_columns,
@@ -50,7 +51,6 @@ _SPLITS = {
     "eval": "test",
     "evaluation": "test",
 }
-_ROWS_AT_ONCE = 64  # of Arrow's, as Python objects
 _SHARD_OF = re.compile(r"(?:.*/)?([^/]+)-\d{5}-of-\d{5}\.[^/]+")
 
 
@@ -102,7 +102,7 @@ def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
     """Yield the rows of a block with their numbers; a line that is no JSON is an `InvalidData` in the row's place."""
     values: Iterable[Any] = block.payload
     if block.kind == "arrow":
-        values = _arrow_rows(block.payload)
+        values = arrow_rows(block.payload)
     elif block.kind == "lines":
         values = map(_line, block.payload)
     return enumerate(values, block.first)
@@ -113,15 +113,6 @@ def bytes_of(block: Block) -> int:
     if block.kind == "arrow":
         return len(block.payload)
     return sum(map(len, block.payload)) if block.kind == "lines" else 0
-
-
-def _arrow_rows(payload: bytes) -> Iterator[Any]:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(payload) as stream:
-        for batch in stream:
-            for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
-                yield from batch.slice(start, _ROWS_AT_ONCE).to_pylist()
 
 
 def _line(line: bytes) -> Any:
