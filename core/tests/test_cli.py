@@ -77,6 +77,19 @@ def test_a_conversation_that_the_template_refuses_withholds_no_other(
     assert "many.json, conversation 2: The template" in printed.err
 
 
+@pytest.mark.parametrize("name", ["messages", "tokenizer", "family", "tools", "chat_template"])
+def test_neither_settings_nor_rows_set_what_is_no_variable(
+    name: str, file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = file(MESSAGES)
+    assert run(["render", plain, "--template", plain, "--set", f"{name}=x"]) == 1
+    assert f"{name} is no variable of a template" in capsys.readouterr().err
+    row = file({"messages": MESSAGES, "chat_template_kwargs": {name: "x"}}, "row.json")
+    for command in ("render", "view"):
+        assert run([command, row, "--family", "chatml"]) == 1
+        assert f"sets {name}, which is no template variable" in capsys.readouterr().err
+
+
 def test_render_takes_a_template_and_its_variables(
     file: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -175,13 +175,20 @@ def template_variables(settings: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables in ``name=value`` settings; a value is JSON where it can be, else text.
 
     Raises:
-        InvalidParameter: A setting has no ``=``.
+        InvalidParameter: A setting has no ``=``, or names what is no variable.
     """
+    from antiphon.data.conversations import reserved_variables
+
     variables: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
             raise InvalidParameter(f"--set {setting!r} is not of the form name=value.")
+        # `antiphon render` takes documents so: it has no option of its own for them.
+        if name != "documents" and reserved_variables([name]):
+            raise InvalidParameter(
+                f"--set {setting!r}: {name} is no variable of a template; see --help for the option that sets it."
+            )
         try:
             variables[name] = json.loads(value)
         except ValueError:

@@ -21,6 +21,8 @@ _SAYS_NOTHING = frozenset(("role", "is_complete", "name", "tool_call_id"))
 _RESERVED = frozenset(
     (
         "messages",
+        "tokenizer",
+        "family",
         "tools",
         "documents",
         "add_generation_prompt",
