@@ -199,11 +199,7 @@ class Batcher:
         return result
 
     def submit_generate(self, batch: TokenBatch, params: SamplingParams) -> Future[Generation]:
-        """Queue rows; the future can be awaited through ``asyncio.wrap_future``.
-
-        Args:
-            batch: Rows of ids.
-            params: How to sample.
+        """Queue rows; takes what `generate` takes. The future can be awaited through ``asyncio.wrap_future``.
 
         Raises:
             InvalidParameter: They are nothing of that kind.
@@ -223,13 +219,7 @@ class Batcher:
         temperature: float = 1.0,
         entropy: bool = False,
     ) -> Future[Scores]:
-        """Queue rows to be scored without gradients.
-
-        Args:
-            batch: Rows of ids.
-            starts: Per row the first position that is asked for; 0 for all where None.
-            temperature: Divides the logits.
-            entropy: Also return entropies, in nats.
+        """Queue rows to be scored without gradients; takes what `score` takes.
 
         Raises:
             InvalidParameter: They are nothing of that kind.
@@ -242,23 +232,13 @@ class Batcher:
         return self._submit(_Request("score", (temperature, entropy), batch, first))
 
     async def generate_async(self, batch: TokenBatch, params: SamplingParams) -> Generation:
-        """Await what `generate` returns.
-
-        Args:
-            batch: Rows of ids.
-            params: How to sample.
-        """
+        """Await what `generate` returns; takes what that takes."""
         import asyncio
 
         return await asyncio.wrap_future(self.submit_generate(batch, params))
 
     async def score_async(self, batch: TokenBatch, **options: Any) -> Scores:
-        """Await what `score` returns, without gradients.
-
-        Args:
-            batch: Rows of ids.
-            **options: ``starts``, ``temperature`` and ``entropy``, as for `score`.
-        """
+        """Await what `score` returns, without gradients; takes what `submit_score` takes."""
         import asyncio
 
         return await asyncio.wrap_future(self.submit_score(batch, **options))
