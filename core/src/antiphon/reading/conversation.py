@@ -318,7 +318,7 @@ def _is_rival(other: TurnForm, form: TurnForm) -> bool:
     """Whether another form may stand where this one opens, as only their closers tell."""
     if other is form:
         return False
-    if (other.begins, other.size) == (form.begins, form.size):
+    if (other.begins, other.opener) == (form.begins, form.opener):
         return True
     begins = other.begins
     return form.role == "tool" and bool(begins.strip(WHITE)) and form.begins.startswith(begins)

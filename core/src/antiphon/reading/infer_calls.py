@@ -29,6 +29,10 @@ from antiphon.reading.probing import Prober, common_prefix, common_suffix, word
 from antiphon.reading.scan import WHITE
 
 
+_SHOWN = 24
+"""Characters before a call's name that stand for its opener where that has no marker of its own."""
+
+
 def add_calls(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
     """Return the grammar with calls and tool results, if the template prints any.
 
@@ -65,7 +69,8 @@ def _refuse(grammar: Grammar, shown: Shown, turns: Turns, reason: str) -> Gramma
     }
     markers = [found.group() for found in MARKER.finditer(before) if found.group() not in known]
     header = before[len(turns.closers.get("u", "")) :]
-    unread = tuple(markers[-1:]) or ((header[-24:],) if len(header.strip()) > 3 else (NAME,))
+    end = whole_start(header[-_SHOWN:], [header])
+    unread = tuple(markers[-1:]) or ((end or header,) if len(header.strip()) > 3 else (NAME,))
     note = f"Calls can't be read: {reason}."
     return replace(grammar, unread=unread, notes=(*grammar.notes, note))
 

@@ -14,7 +14,8 @@ from typing import Any
 from antiphon.errors import InvalidData, RenderError
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.conversation import Conversation, splitter_of
-from antiphon.reading.grammar import Source
+from antiphon.reading.grammar import Literals, Source
+from antiphon.reading.ids import literals_of
 from antiphon.reading.infer_turns import MARKER
 from antiphon.reading.scan import WHITE
 
@@ -36,6 +37,8 @@ def unprinted(
     assert source is not None
     if not text:
         return ""
+    if compiled.is_exact and _holds_controls(conversation, compiled, text):
+        return "a control token of turns stands in a message"
     plain = compiled.plain(text)
     nearest = "the template refuses the conversation that was read"
     for pieces in _printed(source, conversation, tools):
@@ -153,23 +156,39 @@ def _holds_turns(message: dict[str, Any], compiled: Compiled) -> bool:
     return isinstance(content, str) and any(mark in content for mark in _turn_marks(compiled))
 
 
-def _turn_marks(compiled: Compiled) -> set[str]:
-    grammar = compiled.grammar
-    literals = [*grammar.end_tokens]
-    for form in grammar.roles:
-        for side in (form.group_opener, form.opener, form.closer, form.group_closer):
-            literals += [
-                part
-                for part in ([side] if isinstance(side, str) else side)
-                if isinstance(part, str)
-            ]
-    found = {mark.group() for literal in literals for mark in MARKER.finditer(literal)}
-    others = "".join(
-        part
-        for mark in (compiled.think_open, compiled.think_close, compiled.content_open)
-        for part in mark.parts
+def _holds_controls(conversation: Conversation, compiled: Compiled, text: str) -> bool:
+    """Whether ids have a control token of turns inside of a message, where nobody can have typed it.
+
+    A model may write a token in an answer that ends turns, and go on.
+    """
+    every, opening = (
+        "".join(
+            sign
+            for mark in _turn_marks(compiled, closers=closers)
+            if (sign := compiled.convert(mark)) in compiled.symbols
+        )
+        for closers in (True, False)
     )
-    return {mark for mark in found if mark not in compiled.plain(others)}
+    for place in conversation.places:
+        body, marks = text[place.start : place.end], every
+        if place.role == "assistant":
+            body, marks = body.rstrip(WHITE + every), opening
+        if not set(marks).isdisjoint(body):
+            return True
+    return False
+
+
+def _turn_marks(compiled: Compiled, *, closers: bool = True) -> set[str]:
+    """Return the markers with which turns begin, or end, less those that may stand in an answer."""
+    grammar = compiled.grammar
+    sides: list[Literals] = list(grammar.end_tokens) if closers else []
+    for form in grammar.roles:
+        sides += [form.group_opener, form.opener]
+        sides += [form.closer, form.group_closer] if closers else []
+    answers = (grammar.reasoning, grammar.content, grammar.continued, grammar.calls)
+    within = "".join(literals_of(answers))
+    found = {mark.group() for side in literals_of(tuple(sides)) for mark in MARKER.finditer(side)}
+    return {mark for mark in found if mark not in within}
 
 
 def _unthought(gap: str, compiled: Compiled) -> str:
