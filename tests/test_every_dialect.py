@@ -244,3 +244,27 @@ def test_a_conversation_cut_in_a_header_has_no_answer_of_its_beginning(family: M
         read = antiphon.parse(text[:size], family=family.name)
         contents = [each["content"] or "" for each in read]
         assert not any(re.match(r"\s*<[^<>\s]+>", each) for each in contents), text[:size]
+
+
+def refuses(family: ModelFamily, messages: list[dict[str, Any]]) -> bool:
+    try:
+        antiphon.render(messages, family=family.name, tools=TOOLS, **variables(family))
+    except TemplateRefused:
+        return True
+    return False
+
+
+@EVERY
+def test_notes_tell_what_is_refused_and_not_printed(family: ModelFamily) -> None:
+    told = " ".join(family.notes if "As deepseek-r" not in family.notes[0] else root(family).notes)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "a"}]}]
+    if refuses(family, parts):
+        assert re.search("parts|not text", told)
+    if refuses(family, [{"role": "user", "content": None}]):
+        assert re.search("None|without a content", told)
+    if turn_with(family, [{"text": "one"}]) is None:
+        assert re.search("[Cc]alls", told)
+
+
+def root(family: ModelFamily) -> ModelFamily:
+    return next(each for each in families() if each.name == family.variant_of)

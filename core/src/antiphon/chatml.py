@@ -11,7 +11,10 @@ from antiphon.naming import known_models
 from antiphon.plugins.hookspecs import hookimpl
 
 _MODELS = known_models("antiphon", "chatml_models.json")
-_NOTES = ("Tools, tool calls and reasoning are not printed.",)
+_NOTES = (
+    "Tools, tool calls and reasoning are not printed.",
+    "Contents that are not text are refused, None among them, so a call without a content is too.",
+)
 
 CHATML = ModelFamily(
     name="chatml",

@@ -25,13 +25,17 @@ _OPENERS = (
 )
 _NO_TOOLS = ("Tools are not announced to the model.",)
 _UNCLOSED = (
+    "Content in parts is refused, and so is a user's that is None.",
     "After one call neither the call list nor the turn is closed; after three both are closed twice.",
     "Calls are printed only if the content is None; with any other content they are dropped.",
     *_OPENERS,
     *_NO_TOOLS,
 )
 _NO_PROMPT = ("After a tool result no generation prompt is printed.",)
-_PLAIN = ("Calls, tool results and tools are dropped without a word.",)
+_NO_PARTS = "Content in parts is refused."
+_NO_NULL = "Content in parts is refused, and None in a turn without calls."
+_TEXT_ONLY = "Contents that are not text are refused, None among them."
+_PLAIN = ("Calls, tool results and tools are dropped without a word.", _TEXT_ONLY)
 
 
 _MODELS = known_models("antiphon_deepseek")
@@ -112,6 +116,7 @@ FAMILIES = (
         notes=(
             "Every role but system and user stands under the heading of a response, tool results too.",
             "A message's calls are dropped.",
+            _TEXT_ONLY,
         ),
     ),
     _dialect(
@@ -125,6 +130,8 @@ FAMILIES = (
         notes=(
             "The default system text is printed even where there is a system message.",
             "A generation prompt is printed even where none is asked for; there is no BOS.",
+            "A message's calls are dropped.",
+            _TEXT_ONLY,
         ),
     ),
     _dialect(
@@ -184,6 +191,7 @@ FAMILIES = (
         notes=(
             "Answers lose the text up to the last </think>, but for those that follow a tool result.",
             "tool_calls=[] prints the closing markers alone and loses the content; None is refused.",
+            _NO_NULL,
             "From the second message with calls on its content is dropped; results follow without a newline.",
             *_OPENERS,
             *_NO_TOOLS,
@@ -212,6 +220,7 @@ FAMILIES = (
         notes=(
             "The answer's header is printed with every user message, even where no prompt is asked for.",
             "Content None is refused, in messages with calls too; tool_calls=[] loses the content.",
+            _NO_PARTS,
             "All answers lose the text up to the last </think>, the one just given too.",
             *_NO_TOOLS,
             *_NO_PROMPT,
@@ -275,6 +284,7 @@ FAMILIES = (
             "Answers lose the text up to the first </think>, but for those that follow a tool result.",
             "The header of an answer is printed after a user message only.",
             "tool_calls=[] prints the closing markers alone and loses the content.",
+            _NO_NULL,
             *_NO_TOOLS,
             *_NO_PROMPT,
         ),
@@ -293,6 +303,7 @@ FAMILIES = (
             "A developer message is not printed, but counts as the last user message.",
             "Reasoning is printed only after the last user message and only with thinking on.",
             "Results are counted by their distance from the calls: a message between shifts the block's ends.",
+            _NO_PARTS,
         ),
     ),
     _dialect(
@@ -306,6 +317,7 @@ FAMILIES = (
         notes=(
             "With thinking off or reasoning dropped an earlier answer begins with </think> alone.",
             "Reasoning effort, response formats and tasks of the Python encoder are not printed.",
+            "Content in parts is printed as Python prints it.",
         ),
     ),
     _dialect(

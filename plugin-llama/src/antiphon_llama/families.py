@@ -53,6 +53,7 @@ LLAMA2 = ModelFamily(
         "Any role but user is accepted at every second place; all but the assistant's are dropped.",
         "Calls and tools are not printed.",
         "A space stands before and after an answer.",
+        "Contents that are not text are refused, None among them.",
     ),
 )
 
@@ -66,7 +67,10 @@ CODELLAMA = ModelFamily(
     # The 70B model has a format of its own.
     name_patterns=_names(r"code[-_]?llama(?![-_. ]?70b)"),
     end_tokens=("</s>",),
-    notes=(*LLAMA2.notes, "Contents that are None or parts are printed as Python prints them."),
+    notes=(
+        *LLAMA2.notes[:-1],
+        "Contents that are None or parts are printed as Python prints them.",
+    ),
 )
 
 LLAMA3 = ModelFamily(

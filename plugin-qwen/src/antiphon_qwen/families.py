@@ -81,9 +81,10 @@ _JSON_IF_NOT_TEXT = "value | string if value is string else value | tojson"
 
 _ROLES = "Messages with a role that the template does not know are dropped without a word."
 _TEXT_ONLY = "Content in parts is refused."
+_REFUSED = "Content that is None or in parts is refused."
 _SILENT_PARTS = "Content in parts is dropped without a word."
 _NO_CALLS = "Tools and tool calls are not printed; a tool's message has a turn of its own."
-_NULL = "Content None is refused in an assistant's turn without calls."
+_NULL = "Content None is refused in any turn without calls."
 _TWICE = "String arguments are encoded as JSON a second time."
 _BARE_NAME = "A tool's name is printed as it is, so that a quote in it breaks the JSON."
 _LAST_CLOSER = "Without reasoning_content, text that speaks of </think> is split at the last one."
@@ -111,7 +112,7 @@ FAMILIES = (
         notes=(
             "The last message has no end token unless a generation prompt is asked for.",
             "There is no generation prompt after an assistant's message.",
-            _TEXT_ONLY,
+            _REFUSED,
             _NO_CALLS,
         ),
     ),
@@ -129,7 +130,7 @@ FAMILIES = (
         ),
         # Qwen1.5's models have had this text since their first weeks.
         name_patterns=_named(r"(?:code)?qwen-?(?:1[._]5|2(?![._]?\d))", without="vl"),
-        notes=(_TEXT_ONLY, _NO_CALLS),
+        notes=(_REFUSED, _NO_CALLS),
     ),
     _Early(
         "qwen2-base",
@@ -141,7 +142,7 @@ FAMILIES = (
             *_ids("Qwen2-*", "0.5B 1.5B 7B"),
         ),
         variant_of="qwen2",
-        notes=(_TEXT_ONLY, _NO_CALLS),
+        notes=(_REFUSED, _NO_CALLS),
     ),
     _Qwen25(
         "qwen2.5",
@@ -191,7 +192,7 @@ FAMILIES = (
             *_ids("Qwen2.5-VL-*-Instruct", "3B 7B 32B 72B"),
         ),
         name_patterns=_named(r"qwen-?2(?:[._]?5[-_]?vl|-?vl.*instruct)"),
-        notes=(_NO_CALLS,),
+        notes=("Content None is refused.", _NO_CALLS),
     ),
     _Seeing(
         "qvq",
@@ -201,7 +202,7 @@ FAMILIES = (
         models=_ids("QVQ-72B-Preview"),
         name_patterns=_named("qvq"),
         variant_of="qwen2.5-vl",
-        notes=(_NO_CALLS,),
+        notes=("Content None is refused.", _NO_CALLS),
     ),
     _dialect(
         "qwq",
@@ -215,8 +216,7 @@ FAMILIES = (
             "reasoning_content is not printed; what was thought stands in the content.",
             "Tools without a system message leave two empty lines at the start of the turn.",
             "A turn that is not the last is cut after its last </think>.",
-            _TEXT_ONLY,
-            _NULL,
+            _REFUSED,
             _TWICE,
             _BARE_NAME,
             _ROLES,
@@ -327,6 +327,7 @@ FAMILIES = (
             _PYTHON_VALUES,
             _HEADLESS,
             _TEXT_ONLY,
+            _NULL,
         ),
     ),
     _Qwen3(
@@ -348,6 +349,7 @@ FAMILIES = (
             _NO_STRINGS,
             _HEADLESS,
             _TEXT_ONLY,
+            _NULL,
         ),
     ),
     _Qwen3(

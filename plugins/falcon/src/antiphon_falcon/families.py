@@ -35,6 +35,7 @@ FALCON = ModelFamily(
         "Any role but user is accepted at every second place; all but the assistant's are dropped.",
         "A system message without another message is not printed.",
         "Calls and tools are not printed.",
+        "Contents that are not text are refused, None among them.",
     ),
 )
 
@@ -73,7 +74,7 @@ FALCON3 = ModelFamily(
     end_tokens=("<|endoftext|>",),
     notes=(
         "Calls and tool results are printed only where tools are given; without tools they are "
-        "dropped, and a message without a content is refused.",
+        "dropped, and a message without a content is refused; content in parts always is.",
         "An answer that only calls has no header: its calls follow the turn before, after a line "
         "break.",
         "Calls are printed as they were passed, with id, type and function, while the instructions "
