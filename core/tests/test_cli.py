@@ -140,7 +140,7 @@ WRONG = [
     (["render", "{file}", "--tokenizer", "{file}"], "There is no tokenizer", [[1]]),
     (["render", "{file}", "--family", "chatml"], "this is not JSON", "[" * 100_000),
     (["parse", "{file}", "--ids", "--family", "chatml"], "it is not JSON", "[" * 100_000),
-    (["view", "{file}", "--family", "chatml"], "is not one JSON value", "[" * 100_000),
+    (["view", "{file}", "--family", "chatml"], "is nested too deeply", "[" * 100_000),
     (["view", "{file}"], "Row 0 of", [{"input_ids": "ab", "labels": [1, 2]}]),
     (["view", "{file}"], "Row 0 of", [{"input_ids": 5}]),
     (["view", "{file}"], "Row 0 of", [{"input_ids": [1], "assistant_mask": [1], "messages": 5}]),
