@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import re
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +56,16 @@ def answered() -> Any:
     return ChatHistory(
         prompt=History.from_chats([SHORT[:1]]), full=History.from_chats([SHORT]), batch_size=(1,)
     )
+
+
+def test_the_names_stand_where_the_table_of_imports_says() -> None:
+    table = (Path(__file__).parents[2] / "docs" / "torchrl.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `torchrl.*: (.*) \| `(antiphon[a-z.]*)` \|$", table, re.MULTILINE)
+    places = {name: place for names, place in rows for name in re.findall(r"`(\w+)`", names)}
+    assert {"History", "Masks", "ChatEnv", "RetrieveKL", "LLMCollector"} <= places.keys()
+    for name, place in places.items():
+        if place in ("antiphon", "antiphon.envs"):
+            assert hasattr(importlib.import_module(place), name), (name, place)
 
 
 # History
