@@ -144,6 +144,27 @@ def test_its_gradients_and_logits_are_those_of_each_row_alone(name):
         assert float((mine - theirs).abs().max()) <= 1e-3 * scale + 1e-4
 
 
+def test_rows_that_a_model_mixes_up_are_answered_one_by_one():
+    """RWKV's states of several rows run into each other in transformers' own generate."""
+    config = transformers.RwkvConfig(
+        vocab_size=VOCABULARY, context_length=256, hidden_size=32, num_hidden_layers=2
+    )
+    model = randomised(transformers.RwkvForCausalLM(config))
+    backend = TransformersBackend(model)
+    made = backend.generate(TokenBatch(PROMPTS), GREEDY)
+    for prompt, ids in zip(PROMPTS, made.ids, strict=True):
+        row = list(prompt)
+        for _ in range(10):  # without any state
+            with torch.no_grad():
+                row.append(int(model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
+        assert row[len(prompt) :] == ids
+    assert not backend.forward.batches
+    with pytest.raises(InvalidParameter, match="mixes up"):
+        backend.generate(
+            TokenBatch(PROMPTS), SamplingParams(num_beams=2, do_sample=False, max_new_tokens=2)
+        )
+
+
 @pytest.mark.parametrize("name", ["gemma3", "mistral", "phi3", "gpt-oss"])
 def test_turns_of_models_with_a_window_are_what_they_are_afresh(name):
     model = make(name)

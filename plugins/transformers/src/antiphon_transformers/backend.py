@@ -291,6 +291,7 @@ class TransformersBackend:
                     params,
                     stops,
                     extra,
+                    self.forward.batches,
                 )
 
             answers = self._halving(len(batch), with_library, "generating")

@@ -24,6 +24,7 @@ from antiphon_transformers.kinds import (
     LOOKS_AHEAD,
     is_sharded,
     is_stateful,
+    keeps_rows_apart,
     says_causal,
     tensor_parallel_mesh,
     turning_length,
@@ -148,6 +149,8 @@ class Forward:
         self._splits: bool | None = False if self.sharded else None
         self._packs: bool | None = None if pack else False
         self._packs_together: bool | None = None
+        # Keys and values have a row each.
+        self._batches: bool | None = True if keys_and_values else None
 
     @property
     def device(self) -> torch.device:
@@ -292,6 +295,15 @@ class Forward:
         if self._splits is None:
             self._splits = self._try_split()
         return self._splits
+
+    @property
+    def batches(self) -> bool:
+        """Whether rows of one length may be answered together: some models' states mix them up."""
+        if self._batches is None:
+            one = self._probe(5)
+            with torch.no_grad(), evaluating(self.model):
+                self._batches = keeps_rows_apart(self.inner, torch.cat([one.flip(1), one]))
+        return self._batches
 
     @property
     def packs(self) -> bool:

@@ -7,6 +7,7 @@ row, filters and penalties mean the same as everywhere; log-probs come from scor
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from transformers import (
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.decoding import Answer
+from antiphon_transformers.kinds import without_own_settings
 
 #: Parameters of ``model.generate`` that are passed on by name.
 EXTRA_PARAMETERS = frozenset(
@@ -105,6 +107,7 @@ def library_generate(
     params: SamplingParams,
     stops: Stops,
     extra: dict[str, Any],
+    together: bool = True,
 ) -> list[Answer]:
     """Return one answer per prompt and sample, without log-probs.
 
@@ -118,8 +121,25 @@ def library_generate(
         params: How to sample.
         stops: Where answers end.
         extra: Parameters of ``model.generate``.
+        together: Whether rows may share a batch at all, see `keeps_rows_apart`.
+
+    Raises:
+        InvalidParameter: transformers refuses the parameters, or they ask for rows together that must be apart.
     """
     n = params.num_return_sequences
+    if not together:
+        if params.num_beams > 1:
+            raise InvalidParameter(
+                f"Beam search computes several rows at once, which {type(model).__name__} mixes up; leave "
+                "num_beams out."
+            )
+        single = dataclasses.replace(params, num_return_sequences=1)
+        rows = range(len(limits))
+        parts = ([prompts[row // n]] for row in rows)
+        return [
+            _generate(model, part, [seeds[row]], [limits[row]], single, stops, extra)[0]
+            for row, part in zip(rows, parts, strict=True)
+        ]
     answers: list[Answer | None] = [None] * len(limits)
     for length in sorted({len(prompt) for prompt in prompts}):
         members = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
@@ -183,7 +203,7 @@ def _generate(
             pad_token_id=ends[0] if ends else 0,
             **settings,
         )
-        out = _without_own_settings(model).generate(
+        out = without_own_settings(model).generate(
             ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
         )
     except (ValueError, TypeError, ImportError) as error:
@@ -193,17 +213,6 @@ def _generate(
         kept, finish, stopped_by, cut = stops.first(row, limit)
         answers.append(Answer(kept, finish=finish, stopped_by=stopped_by, cut=cut))
     return answers
-
-
-def _without_own_settings(model: Any) -> Any:
-    """Return an object that is the model in all but its generation config.
-
-    transformers takes from there what a call leaves out (Qwen2.5 has a repetition penalty in it); here what is left out
-    is off, as in our own loop.
-    """
-    plain = object.__new__(type(model))
-    plain.__dict__ = {**model.__dict__, "generation_config": GenerationConfig()}  # type: ignore[no-untyped-call]
-    return plain
 
 
 def _thaw(value: Any) -> Any:
