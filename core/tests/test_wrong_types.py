@@ -18,6 +18,7 @@ from antiphon.errors import (
     NoTokenizer,
     StreamMisused,
     TemplateRefused,
+    ToolSchemaInvalid,
 )
 from antiphon.reading.schema import index_tools
 from antiphon.testing import StandInTokenizer
@@ -102,6 +103,11 @@ WRONG: dict[str, tuple[Callable[[], Any], type[AntiphonError], str]] = {
         lambda: antiphon.stream_parser(family="chatml", tokenizer="qwen").feed([1]),
         NoTokenizer,
         "give tokenizer=, not 'qwen'",
+    ),
+    "a number for tools": (
+        lambda: antiphon.parse("x", family="chatml", tools=5),
+        ToolSchemaInvalid,
+        "Tools are a list",
     ),
     "ids to text without a tokenizer": (
         lambda: antiphon.Tokens(prompt=torch.ones(1, 2, dtype=torch.long), batch_size=(1,)).to_text(

@@ -20,7 +20,7 @@ from antiphon.reading.messages import call_dict
 from antiphon.reading.other_roles import with_roles_of
 from antiphon.reading.prompt import begin
 from antiphon.reading.resolve import resolve_grammar
-from antiphon.reading.schema import index_tools, settle
+from antiphon.reading.schema import index_tools, settle, tool_list
 from antiphon.reading.verifying import unprinted
 
 TextOrIds = str | Iterable[int]
@@ -91,7 +91,7 @@ def read_conversation(
     grammar = resolve_grammar(tokenizer, family)
     given = text_or_ids if isinstance(text_or_ids, str) else as_ids(text_or_ids)
     compiled, text = _prepare(grammar, given, tokenizer)
-    known = None if tools is None else [*tools]
+    known = tool_list(tools)  # they are read more than once
     if grammar.source is None:
         return _read_by(compiled, text, known)
     widened = with_roles_of(grammar, compiled.plain(text))

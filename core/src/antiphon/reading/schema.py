@@ -25,12 +25,11 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def index_tools(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]] | None:
-    """Return each tool's parameter schema by name; None where no tools are given.
+def tool_list(tools: Iterable[Any] | None) -> list[Any] | None:
+    """Return tools as a list, which can be walked more than once; None where no tools are given.
 
     Raises:
-        ToolSchemaInvalid: A tool has no name, or its parameters are no JSON Schema that can judge
-            calls.
+        ToolSchemaInvalid: What was given is no list of tools.
     """
     if tools is None:
         return None
@@ -38,8 +37,21 @@ def index_tools(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]] | N
         raise ToolSchemaInvalid(
             f"Tools are a list of JSON schemas or functions, not {type(tools).__name__}."
         )
+    return list(tools)
+
+
+def index_tools(tools: Iterable[Any] | None) -> dict[str, Mapping[str, Any]] | None:
+    """Return each tool's parameter schema by name; None where no tools are given.
+
+    Raises:
+        ToolSchemaInvalid: A tool has no name, or its parameters are no JSON Schema that can judge
+            calls.
+    """
+    listed = tool_list(tools)
+    if listed is None:
+        return None
     found: dict[str, Mapping[str, Any]] = {}
-    for number, given in enumerate(tools):
+    for number, given in enumerate(listed):
         tool = _function_tool(given) if callable(given) else given
         if isinstance(tool, Mapping) and tool.get("type", "function") != "function":
             continue  # what a server brings along itself; no call names it
