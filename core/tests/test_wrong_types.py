@@ -14,6 +14,7 @@ from antiphon.errors import (
     FamilyNotFound,
     InvalidData,
     InvalidMessage,
+    InvalidParameter,
     NoHistory,
     NoTokenizer,
     StreamMisused,
@@ -103,6 +104,16 @@ WRONG: dict[str, tuple[Callable[[], Any], type[AntiphonError], str]] = {
         lambda: antiphon.stream_parser(family="chatml", tokenizer="qwen").feed([1]),
         NoTokenizer,
         "give tokenizer=, not 'qwen'",
+    ),
+    "no log-probs for a distribution": (
+        lambda: antiphon.LogProbDistribution(None),
+        InvalidParameter,
+        "The log_probs must be a tensor, not NoneType",
+    ),
+    "no logits for a distribution": (
+        lambda: antiphon.LLMMaskedCategorical(None),
+        InvalidParameter,
+        "The logits must be a tensor, not NoneType",
     ),
     "a number for tools": (
         lambda: antiphon.parse("x", family="chatml", tools=5),

@@ -219,9 +219,11 @@ class RaggedCategorical(LLMMaskedCategorical):
         return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
 
 
-def _check_tensors(**given: Any) -> None:
+def _check_tensors(*, mask: Any = None, **given: Any) -> None:
+    if mask is not None:
+        given["mask"] = mask
     for name, value in given.items():
-        if value is not None and not isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor):
             raise InvalidParameter(f"The {name} must be a tensor, not {type(value).__name__}.")
 
 
