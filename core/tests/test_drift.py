@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,51 @@ def test_missing_end_and_control_tokens_written_as_text() -> None:
         "input_ids": ids("<|im_start|>user\na <|im_end|> b<|im_end|>\n"),
     }
     assert why(row) == ["control token"]
+
+
+def test_a_date_that_the_template_writes() -> None:
+    template = (
+        "{{ '<|im_start|>system\\nToday Date: ' + strftime_now('%d %b %Y') + '<|im_end|>\\n' }}"
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    )
+    messages = [ASK, {"role": "assistant", "content": "Yes."}]
+    now = antiphon.render(messages, tokenizer("qwen3"), chat_template=template).text
+    today = re.search(r"Date: (.*?)<", now)
+    assert today is not None
+    for day in ("26 Jul 2024", f"0{today[1][1:]}", f"{today[1][:-1]}1"):
+        row = {"messages": messages, "input_ids": ids(now.replace(today[1], day))}
+        assert set(why(row, chat_template=template, family=None)) == {"date"}, day
+    row = {"messages": messages, "input_ids": ids(now.replace("Yes.", "3 May 2024"))}
+    assert why(row, chat_template=template, family=None) == ["other text"]
+
+
+def test_a_field_that_the_template_drops() -> None:
+    template = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+    calls = [{"type": "function", "function": {"name": "find", "arguments": {"what": "a depth"}}}]
+    answer = {"role": "assistant", "content": "Let me look. ", "tool_calls": calls}
+    row = {
+        "messages": [ASK, answer],
+        "input_ids": ids(HEAD, "Let me look. ", 'find what "a depth"', TAIL),
+    }
+    assert why(row, chat_template=template, family=None) == ["dropped field"]
+
+
+def test_rows_that_were_cut() -> None:
+    answer = {"role": "assistant", "content": "It is ninety metres deep, more than the other one."}
+    whole = ids(HEAD, answer["content"], TAIL)
+    for stored in (whole[:-9], whole[6:]):
+        assert why({"messages": [ASK, answer], "input_ids": stored}) == ["truncated"]
+
+
+def test_a_beginning_that_is_missing_or_stands_twice() -> None:
+    own = tokenizer("llama3")
+    messages = [ASK, {"role": "assistant", "content": "Yes."}]
+    template = hub_templates()["meta-llama-Llama-3.1-8B-Instruct"]
+    row = antiphon.render(messages, own, chat_template=template).tokenize().input_ids
+    assert row[0] == own.bos_token_id
+    for stored in (row[1:], [row[0], *row]):
+        drift = drift_of({"messages": messages, "input_ids": stored}, own, chat_template=template)
+        assert [each.why for each in drift.differences] == ["beginning token"]
 
 
 def test_ids_of_single_messages_are_compared_with_their_turns() -> None:

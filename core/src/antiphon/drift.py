@@ -12,10 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.errors import AntiphonError, InvalidData
+
+if TYPE_CHECKING:
+    from antiphon.engine.rendering import Rendering
 
 REASONS = {
     "merged tokens": "the text is the same, but the tokenizer cuts it otherwise",
@@ -24,13 +27,22 @@ REASONS = {
     "booleans": "True, False or None of Python against true, false or null of JSON",
     "rewritten call": "a tool call is written otherwise",
     "stripped reasoning": "reasoning is there on one side only",
+    "beginning token": "a token that begins a text is there on one side only, or twice",
     "end token": "a token that ends a turn is there on one side only",
+    "date": "the template writes the day of the rendering",
+    "dropped field": "the template prints nothing of a field that the stored ids show",
+    "truncated": "the stored ids end, or begin, where the conversation goes on",
     "missing text": "the stored ids hold more than the conversation",
     "added text": "the conversation holds more than the stored ids",
     "other text": "the texts differ",
 }
 
 _ID_KEYS = ("input_ids", "token_ids", "ids", "tokens")
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}"
+    rf"|\d{{1,2}} {_MONTH},? \d{{4}}|{_MONTH} \d{{1,2}},? \d{{4}}"
+)
 _NEAR = 4  # equal tokens between two differences that still make them one
 _LITERALS = {"True": "true", "False": "false", "None": "null"}
 _LITERAL = re.compile(r"\b(True|False|None)\b")
@@ -154,10 +166,39 @@ def _of_messages(
     for prompt in (False, True) if with_prompt is None else (with_prompt,):
         rendering = render(visible, tokenizer, add_generation_prompt=prompt, **settings)
         again = rendering.tokenize()
-        differences = _compare(stored, again.input_ids, again.message_index, tokens)
+        differences = [
+            each._replace(why="dropped field") if _shows_dropped(each, rendering) else each
+            for each in _compare(stored, again.input_ids, again.message_index, tokens)
+        ]
         if found is None or _size(differences) < _size(found):
             found = differences
     return Drift(row_number, len(stored), found or [])
+
+
+def _shows_dropped(difference: Difference, rendering: Rendering) -> bool:
+    """Whether the stored ids show, where they differ, a field of which the template prints nothing."""
+    if difference.why not in ("missing text", "other text", "rewritten call"):
+        return False
+    fields = (rendering.messages[each.message].get(each.field) for each in rendering.dropped)
+    return any(text.strip() in difference.was for field in fields for text in _texts(field))
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the strings in a value of which something is left to read."""
+    if isinstance(value, str):
+        return [value] if value.strip() else []
+    if isinstance(value, Mapping):
+        return [
+            text
+            for key, item in value.items()
+            if key not in ("type", "id")
+            for text in _texts(item)
+        ]
+    return (
+        [text for item in value for text in _texts(item)]
+        if isinstance(value, (list, tuple))
+        else []
+    )
 
 
 def _of_turns(
@@ -259,21 +300,45 @@ def _compare(
             changes.append([a, b, c, d])
     result = []
     for a, b, c, d in changes:
-        was, now = tokens.decode(one[a:b]), tokens.decode(other[c:d])
-        before = tokens.decode(stored[max(0, head + a - 48) : head + a])
         message = None
         if owners is not None:
             near = owners[head + c : head + max(d, c + 1)] or owners[-1:]
             message = max(near, default=-1)
-        why = _why(one[a:b], other[c:d], was, now, before, tokens)
-        result.append(Difference(head + a, message, one[a:b], other[c:d], was, now, why))
+        place = _Place(
+            stored=one[a:b],
+            encoded=other[c:d],
+            was=tokens.decode(one[a:b]),
+            now=tokens.decode(other[c:d]),
+            before=tokens.decode(stored[max(0, head + a - 48) : head + a]),
+            after=tokens.decode(stored[head + b : head + b + 16]),
+            position=head + a,
+            is_last=head + b == len(stored),
+            message=message,
+        )
+        why = _why(place, tokens)
+        result.append(
+            Difference(head + a, message, place.stored, place.encoded, place.was, place.now, why)
+        )
     return result
 
 
-def _why(
-    stored: list[int], encoded: list[int], was: str, now: str, before: str, tokens: TokenizerView
-) -> str:
-    """Name the reason for one difference; ``before`` is the text in front of it."""
+class _Place(NamedTuple):
+    """One difference, with the texts in front of it and behind it, and whether the stored ids end with it."""
+
+    stored: list[int]
+    encoded: list[int]
+    was: str
+    now: str
+    before: str
+    after: str
+    position: int
+    is_last: bool
+    message: int | None
+
+
+def _why(place: _Place, tokens: TokenizerView) -> str:
+    """Name the reason for one difference."""
+    stored, encoded, was, now = place[:4]
     added = tokens.added.keys()
     control_differs = [t for t in stored if t in added] != [t for t in encoded if t in added]
     if was == now:
@@ -284,16 +349,27 @@ def _why(
     special = {token for token, (_, is_special) in tokens.added.items() if is_special}
     rest = [t for t in (*stored, *encoded) if t not in special]
     if not less.strip() and not tokens.decode(rest).strip():
-        return "end token"
+        return "beginning token" if place.position <= 1 and not rest else "end token"
     if _json_form(was) == _json_form(now) or _squeezed(was) == _squeezed(now):
         return "booleans"
+    if place.message in (None, -1) and all(_is_in_date(place, text) for text in (was, now)):
+        return "date"
     if _THINK.search(more) and len(_THINK.findall(was)) != len(_THINK.findall(now)):
         return "stripped reasoning"
-    if _in_call(before, was, now):
+    if not stored and (place.is_last or place.position == 0):
+        return "truncated"
+    if _in_call(place.before, was, now):
         return "rewritten call"
     if not less.strip():
         return "missing text" if more is was else "added text"
     return "other text"
+
+
+def _is_in_date(place: _Place, text: str) -> bool:
+    """Whether a text, between what stands in front of it and behind it, lies inside a date."""
+    start, end = len(place.before), len(place.before) + len(text)
+    dates = _DATE.finditer(place.before + text + place.after)
+    return any(date.start() <= start and end <= date.end() for date in dates)
 
 
 def _squeezed(text: str) -> str:
