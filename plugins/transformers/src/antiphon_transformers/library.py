@@ -134,11 +134,9 @@ def library_generate(
                 "num_beams out."
             )
         single = dataclasses.replace(params, num_return_sequences=1)
-        rows = range(len(limits))
-        parts = ([prompts[row // n]] for row in rows)
         return [
-            _generate(model, part, [seeds[row]], [limits[row]], single, stops, extra)[0]
-            for row, part in zip(rows, parts, strict=True)
+            _generate(model, [prompts[i // n]], [seeds[i]], [limits[i]], single, stops, extra)[0]
+            for i in range(len(limits))
         ]
     answers: list[Answer | None] = [None] * len(limits)
     for length in sorted({len(prompt) for prompt in prompts}):
