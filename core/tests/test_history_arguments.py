@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from antiphon import History, add_chat_template, extend, render, training_samples
+from antiphon import History, add_chat_template, extend, render, render_batch, training_samples
 from antiphon.errors import AntiphonError, InvalidMessage, PluginError
 from container_tokenizers import small_tokenizer
 from tensordict import TensorDict
@@ -147,3 +147,19 @@ def test_a_batch_or_a_message_where_one_conversation_belongs_is_told_apart() -> 
         with pytest.raises(InvalidMessage, match=what):
             training_samples(wrong, small_tokenizer())
         refused(extend, None, wrong, tokenizer=small_tokenizer())
+
+
+def test_half_a_surrogate_pair_is_named_wherever_it_stands() -> None:
+    for role, content in (("user", "a\ud800"), ("us\ud800er", "a")):
+        chat = [{"role": role, "content": content}]
+        refused(render(chat, small_tokenizer()).tokenize)
+        refused(
+            History.from_chats(chat).apply_chat_template, tokenizer=small_tokenizer(), tokenize=True
+        )
+
+
+def test_documents_and_lengths_are_such() -> None:
+    for wrong in (5, "text", {"title": "a"}, ["a"]):
+        refused(render, CHAT, small_tokenizer(), documents=wrong)
+    for wrong in (-1, "x", 1.5, [], True):
+        refused(render_batch, [CHAT], tokenizer=small_tokenizer(), max_length=wrong)

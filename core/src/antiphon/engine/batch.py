@@ -133,8 +133,8 @@ def truncate(
         InvalidParameter: ``max_length`` is negative or ``side`` unknown.
     """
     _check_side(side)
-    if max_length < 0:
-        raise InvalidParameter(f"max_length must not be negative, as {max_length} is.")
+    if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 0:
+        raise InvalidParameter(f"max_length must be a length, 0 or more, not {max_length!r:.60}.")
     if len(item) <= max_length:
         return item
     keep = slice(0, max_length) if side == "right" else slice(len(item) - max_length, len(item))

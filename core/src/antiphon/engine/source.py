@@ -351,6 +351,8 @@ def tool_schema(function: Callable[..., Any]) -> Any:
 def _trace_documents(documents: Sequence[Mapping[str, Any]] | None) -> Any:
     if documents is None:
         return None
+    if isinstance(documents, (str, bytes, Mapping)) or not isinstance(documents, Iterable):
+        raise InvalidMessage(f"Documents are a list of dicts, not {type(documents).__name__}.")
     for index, document in enumerate(documents):
         if not isinstance(document, Mapping):
             raise InvalidMessage(

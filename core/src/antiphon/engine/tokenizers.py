@@ -150,8 +150,16 @@ class TokenizerView:
             raise TokenizerMismatch(
                 f"{self.describe()} neither encodes piece by piece nor tells offsets; use its fast version."
             )
-        encoding = self._usable().encode(text, add_special_tokens=False)
+        encoding = self._encode_one(text)
         return list(encoding.ids), list(encoding.offsets)
+
+    def _encode_one(self, text: str) -> Any:
+        try:
+            return self._usable().encode(text, add_special_tokens=False)
+        except TypeError as error:  # half a surrogate pair is no text to it
+            raise TokenizerMismatch(
+                f"{self.describe()} can't encode this text: {error}."
+            ) from error
 
     def _encode_batch(self, texts: list[str]) -> list[list[int]]:
         if self.backend is None:
@@ -226,7 +234,7 @@ class TokenizerView:
 
     def _find_controls(self, text: str, ids: frozenset[int]) -> list[Control]:
         if self.backend is not None:
-            encoding = self._usable().encode(text, add_special_tokens=False)
+            encoding = self._encode_one(text)
             return [
                 Control((start, end, token))
                 for token, (start, end) in zip(encoding.ids, encoding.offsets, strict=True)
