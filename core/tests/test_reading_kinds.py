@@ -129,6 +129,7 @@ QUOTED = 'Like `<tool_call>{"name": "f", "arguments": {}}</tool_call>`.'
         ('<tool_call>\n{"name": "f", "arguments": {}}\n{g}', None, ["f", "g"]),
         ("Write `<tool_call>` and `</tool_call>` around it.", "Write `<tool_call>` and `</tool_call>` around it.", []),
         (QUOTED, QUOTED, []),
+        ("I run `ls` and `f`{f}", "I run `ls` and `f`", ["f"]),
     ],
 )  # fmt: skip
 def test_text_and_markers_around_json_calls(
@@ -302,7 +303,7 @@ def test_an_argument_without_a_whole_name_spoils_its_own_call_alone() -> None:
 F, G = '{"name": "f", "parameters": {"a": "x; y}"}}', '{"name": "g", "parameters": {}}'
 
 
-@pytest.mark.parametrize("between", ["; ", ";", ";\n", "\n", ", "])
+@pytest.mark.parametrize("between", ["; ", ";", ";\n", "\n", ", ", ""])
 @pytest.mark.parametrize("before", ["", "<|python_tag|>"])
 def test_several_json_calls_of_llama(between: str, before: str) -> None:
     message = read("llama3.1", f"{before}{F}{between}{G}<|eom_id|>")

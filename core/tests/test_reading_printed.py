@@ -90,6 +90,8 @@ def test_a_whole_call_with_a_text_behind_it_is_content(name: str, behind: str) -
         ("llama3.1", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}'),
         ("llama3.1", "<|python_tag|>print(1)"),
         ("llama3.1", '<|python_tag|>f.call(a="1")'),
+        ("llama3.1", '{"name": "f", "parameters": {}}\n{"name": "f", "parameters": {}}'),
+        ("deepseek-r1", f"{FENCED}{FENCED}"),
         ("llama4", "[f(a=1)]"),
         ("llama4", '{"name": "f", "parameters": {"a": 1}}'),
         ("falcon3", HERMES),
@@ -100,7 +102,32 @@ def test_a_call_as_the_template_never_prints_one_is_content(name: str, content: 
     text, second, read = again(name, [QUESTION, {"role": "assistant", "content": content}])
     assert second == text
     assert read[1]["content"] == content
-    assert [call["status"] for call in read[1]["unparsed_calls"]] == ["ok"]
+    assert {call["status"] for call in read[1]["unparsed_calls"]} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    "content", ["<|python_end|>", "<|python_start|>a<|python_end|>b", "a<|python_start|>"]
+)
+def test_markers_around_contents_are_content_where_no_call_follows(content: str) -> None:
+    text, second, read = again("llama4", [QUESTION, {"role": "assistant", "content": content}])
+    assert second == text
+    assert read[1] == {"role": "assistant", "content": content}
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-r1", "deepseek-v3.1", "deepseek-v4", "qwen3", "qwen3-coder"]
+)
+@pytest.mark.parametrize("content", ["`", "Like `x`", "so: ```"])
+def test_a_content_that_ends_in_a_backtick_hides_no_call(name: str, content: str) -> None:
+    arguments: Any = {"a": "1"}
+    if name in ("deepseek-r1", "deepseek-v3.1"):
+        arguments = json.dumps(arguments)
+    call = {**CALL, "function": {"name": "f", "arguments": arguments}}
+    answer = {"role": "assistant", "content": content, "tool_calls": [call]}
+    text, second, read = again(name, [QUESTION, answer])
+    assert second == text
+    assert read[1]["content"] == content
+    assert len(read[1]["tool_calls"]) == 1
 
 
 def test_a_call_in_another_white_space_is_a_call() -> None:

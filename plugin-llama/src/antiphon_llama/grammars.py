@@ -132,6 +132,7 @@ LLAMA31 = Grammar(
             printed="exactly",
             announced=True,
             alone=True,
+            single=True,
         ),
         CallForm(
             "named",
@@ -140,7 +141,15 @@ LLAMA31 = Grammar(
             fixed_argument="code",
             printed="never",
         ),
-        CallForm("json", bare=True, separator=";", argument_keys=_PARAMETERS, printed="exactly"),
+        CallForm(
+            "json",
+            bare=True,
+            separator=";",
+            argument_keys=_PARAMETERS,
+            printed="exactly",
+            alone=True,
+            single=True,
+        ),
     ),
     arguments="mapping",
     notes=(
@@ -192,7 +201,7 @@ LLAMA4 = Grammar(
     bos="<|begin_of_text|>",
     end_tokens=("<|eot|>", "<|eom|>", "<|end_of_text|>"),
     pending_tokens=("<|eom|>",),
-    content=ContentForm("<|python_start|>", "<|python_end|>"),
+    content=ContentForm("<|python_start|>", "<|python_end|>", with_calls=True),
     calls=(
         CallForm("pythonic", bare=True, listed=True, printed="never"),
         CallForm("json", bare=True, argument_keys=_PARAMETERS, printed="exactly"),

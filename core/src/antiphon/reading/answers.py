@@ -151,6 +151,9 @@ class AnswerReader:
         body = text[start : close.start()]
         has_thought = has_thought or self._is_unthought(body, close)
         message, calls = self._message(body, has_thought)
+        around = self.grammar.content
+        if around is not None and around.with_calls and not calls:
+            message, _ = self._message(body, has_thought, self.without_calls)
         if "tool_calls" in message and (close.group() or close.start() < len(text)):
             content = message["content"] or ""
             good = [call for call in calls if call.status == "ok"]
@@ -217,11 +220,11 @@ class AnswerReader:
         kept = ""
         if reasoning is not None and not reasoning.separate and not has_thought:
             kept, body = self._kept_reasoning(body)
-        machine = Machine(compiled, after_thought=has_thought, shows=False)
+        machine = Machine(compiled, after_thought=has_thought, shows=False, quotes=False)
         machine.close(body)
         if machine.reasoning and not self._is_printed(machine, body):
             kept, rest = self._kept_reasoning(body)
-            machine = Machine(compiled, after_thought=True, shows=False)
+            machine = Machine(compiled, after_thought=True, shows=False, quotes=False)
             machine.close(rest)
         message = conversation_message(machine, grammar, kept)
         return self._with_empty_reasoning(message, body, has_thought), machine.calls

@@ -46,7 +46,7 @@ def read_json(
     if progress.next < 0:
         progress.next = pos
     while True:
-        if progress.next > progress.end:
+        if progress.next >= progress.end:
             found = _read_next(call, text, final, progress)
             if found is None or progress.next < 0:
                 return found

@@ -192,10 +192,12 @@ class ContentForm:
     Attributes:
         opener: What stands before the content, for example ``"<|channel|>final<|message|>"``.
         closer: What stands after it, where that is not the end of the turn.
+        with_calls: The template prints them only where calls follow.
     """
 
     opener: str
     closer: str = ""
+    with_calls: bool = False
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,7 @@ class CallForm:
             alone write so; ``"somehow"``: all that can be read is a call.
         announced: The template prints such calls only where it announces tools.
         alone: The template prints such calls only where there is no content.
+        single: The template prints one such call and refuses more.
         fixed_name: For calls that have no name in the text (code behind ``<|python_tag|>``): the
             name, with `fixed_argument` the argument that takes the raw text. Style ``named``.
         fixed_argument: See `fixed_name`.
@@ -327,6 +330,7 @@ class CallForm:
     printed: Printed = "somehow"
     announced: bool = False
     alone: bool = False
+    single: bool = False
     fixed_name: str = ""
     fixed_argument: str = ""
 

@@ -28,6 +28,7 @@ class Machine(CallStates):
         shows: Whether what is read makes events.
         keeps: Whether what each part of the text was is kept.
         lead: White space before the turn that is the format's, as much of it as stands there.
+        quotes: Whether a marker right behind an opening backtick is content.
 
     Attributes:
         reasoning: Parts of the reasoning.
@@ -48,10 +49,12 @@ class Machine(CallStates):
         shows: bool = True,
         keeps: bool = True,
         lead: str = "",
+        quotes: bool = True,
     ) -> None:
         super().__init__(compiled, tools, shows, keeps)
         self._trial: tuple[Machine, int] | None = None
         self.lead = ""
+        self._quotes = quotes
         self._tail = lead
         self._bare_allowed = bool(compiled.bare)
         self._may_reopen = inside
@@ -356,8 +359,7 @@ class Machine(CallStates):
             # Calls without markers may stand behind the content's closer (Llama 4).
             self._bare_allowed = bool(compiled.bare) and not self.calls
             return True
-        if (text[start - 1] if start > pos else self._before) == "`":
-            # The answer tells of the marker.
+        if self._quotes and self._is_quoted(text[pos:start]):
             self._say_content(text[pos : found.end()])
             self._pos = found.end()
             return True
@@ -376,6 +378,13 @@ class Machine(CallStates):
         self._pos = start
         self._begin(forms, start)
         return True
+
+    def _is_quoted(self, text: str) -> bool:
+        """Whether the content so far, and some more of it, end with a backtick that opens a quotation:
+        then the answer tells of a marker.
+        """
+        ends = text[-1] == "`" if text else self._after_tick
+        return ends and self._ticks_behind(text) % 2 == 1
 
     def _may_be_longer(self, start: int) -> bool:
         """Whether a longer marker that begins with the one at ``start`` may still be on its way."""

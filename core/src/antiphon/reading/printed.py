@@ -37,12 +37,20 @@ def can_be_printed(
         return "never" not in known
     if any(other != form for other in forms) or (content.strip() and form.alone):
         return False
+    if (form.single and len(calls) > 1) or _has_blocks(form, body, content):
+        return False
     around = grammar.content
     if around is not None:
         content = around.opener + content + around.closer
     texts = [_written_call(grammar, form, call) for call in calls]
     expected = "".join([content, *(text for text in texts if text is not None)])
     return None not in texts and _solid(form, body).endswith(_solid(form, expected))
+
+
+def _has_blocks(form: CallForm, body: str, content: str) -> bool:
+    """Whether the calls stand in more than one block."""
+    opener = form.block_opener.strip()
+    return bool(opener) and body.count(opener) > content.count(opener) + 1
 
 
 def _solid(form: CallForm, text: str) -> str:

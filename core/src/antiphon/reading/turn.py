@@ -38,8 +38,9 @@ class Turn:
         self._state = "start"
         self._gap = ""
         self._after_call = False
-        self._before = ""
-        """The last character of the content so far."""
+        self._ticks = 0
+        """How many backticks the last line of the content has."""
+        self._after_tick = False
         self._borrowed = 0
         """How many characters, of those that no piece holds yet, are the prompt's."""
         self._events: list[Event] = []
@@ -93,11 +94,17 @@ class Turn:
             if self._shows:
                 self._events.append(Event(kind, text))
 
+    def _ticks_behind(self, text: str) -> int:
+        """Return how many backticks the last line has when more content follows."""
+        line = text.rpartition("\n")[2]
+        return line.count("`") + (self._ticks if len(line) == len(text) else 0)
+
     def _say_content(self, text: str) -> None:
         """Content; white space after a call counts only if more than white space follows."""
         if not text:
             return
-        self._before = text[-1]
+        if self._ticks or "`" in text:
+            self._ticks, self._after_tick = self._ticks_behind(text), text[-1] == "`"
         if self._after_call:
             if not text.strip(WHITE):
                 self._gap += text
