@@ -52,18 +52,40 @@ def outcome(template: str, grammar: Grammar, case: dict[str, Any], tokens: dict[
 
 def renders_again(found: list[Message], text: str, options: dict[str, Any]) -> bool:
     """Whether what was read renders to the text, with or without a prompt for an answer, with
-    contents as texts or as parts: a text does not say which of them made it.
+    contents as texts or as parts, thinking or not: a text does not say which of them made it.
     """
-    plain = [without_status(message) for message in found]
+    plain = with_ids([without_status(message) for message in found])
+    ways = [{}, {"enable_thinking": False}, {"enable_thinking": True}]
     for messages in (plain, with_parts(plain)):
         for prompt in (options["add_generation_prompt"], True):
-            try:
-                again = render(messages, **{**options, "add_generation_prompt": prompt}).text
-            except RenderError:
-                continue
-            if again == text:
-                return True
+            for way in ways if "enable_thinking" not in options else ways[:1]:
+                asked = {**options, "add_generation_prompt": prompt, **way}
+                try:
+                    again = render(messages, **asked).text
+                except RenderError:
+                    continue
+                if again == text:
+                    return True
     return False
+
+
+def with_ids(messages: list[Message]) -> list[Message]:
+    """Return messages whose calls and results have ids, as templates need them that print none."""
+    made, waiting, count = [], [], 0
+    for message in messages:
+        if message.get("tool_calls"):
+            calls = []
+            for call in message["tool_calls"]:
+                count += 1
+                calls.append({"id": f"call{count:05}", **call})
+            message = {**message, "tool_calls": calls}
+            waiting = list(calls)
+        elif message["role"] == "tool" and waiting:
+            call = waiting.pop(0)
+            link = {"tool_call_id": call["id"], "name": call["function"]["name"]}
+            message = {**link, **message}
+        made.append(message)
+    return made
 
 
 def comparable(messages: list[Message], text: str) -> list[Message]:

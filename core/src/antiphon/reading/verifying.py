@@ -14,7 +14,7 @@ from typing import Any
 from antiphon.errors import InvalidData, RenderError
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.conversation import Conversation, splitter_of
-from antiphon.reading.grammar import Literals, Source
+from antiphon.reading.grammar import Literals, Slot, Source
 from antiphon.reading.ids import literals_of
 from antiphon.reading.infer_turns import MARKER
 from antiphon.reading.scan import WHITE
@@ -92,8 +92,8 @@ def _pieces(text: str, spans: Iterable[Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _difference(conversation: Conversation, text: str, again: str, compiled: Compiled) -> str:
-    """Say where two renderings differ outside of answers and of what stands before all messages
-    (tools, dates and the like, of which the reader is not told); "" if they do not.
+    """Say where two renderings differ outside of answers and of tools and dates before all messages,
+    of which the reader is not told; "" if they do not.
     """
     one, two = conversation.places, splitter_of(compiled).read(again).places
     if any(not place.role for place in one):
@@ -106,13 +106,17 @@ def _difference(conversation: Conversation, text: str, again: str, compiled: Com
         bodies = text[first.start : first.end], again[second.start : second.end]
         if first.role == "assistant":
             message = conversation.messages[first.message] if first.message >= 0 else {}
-            differ = not _is_free(message, compiled) and not _alike(
+            differ = not _is_free(message, *bodies, compiled) and not _alike(
                 *bodies, compiled, is_last=first is one[-1]
             )
         else:
             differ = bodies[0] != bodies[1]
         if differ:
             return f"the template prints turn {number} in another way"
+    if one and not _varies(conversation, compiled):
+        heads = text[: one[0].start], again[: two[0].start]
+        if heads[0] != heads[1]:
+            return "the template begins in another way"
     for number, (left, right) in enumerate(zip(pairwise(one), pairwise(two), strict=True), 1):
         gaps = text[left[0].end : left[1].start], again[right[0].end : right[1].start]
         if left[1].role == "assistant":
@@ -125,35 +129,60 @@ def _difference(conversation: Conversation, text: str, again: str, compiled: Com
     return "" if ends[0] == ends[1] else "the template prints another end"
 
 
+def _varies(conversation: Conversation, compiled: Compiled) -> bool:
+    """Whether what stands before all messages holds what the reader is not told: tools, a date."""
+    date = Slot("date")
+    openers = [form.opener for form in compiled.grammar.roles]
+    return conversation.has_tools or any(date in it for it in openers if not isinstance(it, str))
+
+
 def _alike(one: str, two: str, compiled: Compiled, *, is_last: bool) -> bool:
     """Whether two answers differ only in white space and in which token ends them; the last one
     may have no end.
     """
     ended, bodies = [], []
-    for body in (one, two):
-        body = body.rstrip(WHITE)
+    for whole in (one, two):
+        body = whole.rstrip(WHITE)
         ends = [stop for stop in compiled.stops if body.endswith(stop)]
         for stop in ends:
             body = body.removesuffix(stop)
-        ended.append(bool(ends))
+        ended.append(bool(ends) or (not is_last and body != whole))
         bodies.append("".join(body.split()))
     return bodies[0] == bodies[1] and (is_last or ended[0] == ended[1])
 
 
-def _is_free(message: dict[str, Any], compiled: Compiled) -> bool:
+def _is_free(message: dict[str, Any], one: str, two: str, compiled: Compiled) -> bool:
     """Whether an answer holds a call or reasoning: models write these in their own ways, and
-    templates leave some of them out.
+    templates leave some of them out. What it says stands on the same side of its calls.
     """
+    content, reasoning = message.get("content"), compiled.grammar.reasoning
+    if message.get("tool_calls") and isinstance(content, str) and content.strip():
+        calls = [
+            min((at for mark in compiled.triggers if (at := body.find(mark)) >= 0), default=-1)
+            for body in (one, two)
+        ]
+        places = [body.find(content.strip()) for body in (one, two)]
+        if min(*calls, *places) >= 0 and (places[0] < calls[0]) != (places[1] < calls[1]):
+            return False
+    if any(message.get(key) for key in ("tool_calls", "unparsed_calls", "reasoning_content")):
+        return True
+    # A block that the template does not print of its own stays in the content.
     closer = compiled.plain(compiled.think_close.core)
-    return any(
-        message.get(key) for key in ("tool_calls", "unparsed_calls", "reasoning_content")
-    ) or (bool(closer) and closer in str(message.get("content")))
+    is_kept = reasoning is not None and not (reasoning.separate or "reasoning_content" in message)
+    return is_kept and bool(closer) and closer in str(content)
 
 
 def _holds_turns(message: dict[str, Any], compiled: Compiled) -> bool:
-    """Whether a message's content holds a marker with which turns begin or end."""
+    """Whether a message's content holds a marker with which turns of others begin or end."""
+    grammar = compiled.grammar
+    others = tuple(form for form in grammar.roles if form.role != "assistant")
+    sides = [grammar.end_tokens, *((form.opener, form.closer) for form in others)]
     content = message.get("content")
-    return isinstance(content, str) and any(mark in content for mark in _turn_marks(compiled))
+    return isinstance(content, str) and any(
+        mark.group() in content
+        for side in literals_of(tuple(sides))
+        for mark in MARKER.finditer(side)
+    )
 
 
 def _holds_controls(conversation: Conversation, compiled: Compiled, text: str) -> bool:
