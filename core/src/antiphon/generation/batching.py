@@ -388,7 +388,7 @@ class Batcher:
             return
         try:
             results = self._compute(wanted)
-        except BaseException as error:
+        except BaseException as error:  # whatever it is belongs to the callers: the worker goes on
             if len(wanted) == 1:
                 self._fail(wanted[0], error)
                 return
@@ -396,7 +396,7 @@ class Batcher:
             for request in wanted:
                 try:
                     result = self._compute([request])[0]
-                except BaseException as own:
+                except BaseException as own:  # as above
                     self._fail(request, own)
                 else:
                     _answer(request.future.set_result, result)

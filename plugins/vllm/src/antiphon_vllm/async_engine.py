@@ -185,7 +185,7 @@ class AsyncVLLMBackend(AwaitableBackend):
                 except EngineDeadError:
                     raise
                 # How the engine hands over whatever its worker raised.
-                except Exception as error:
+                except Exception as error:  # how the engine hands over whatever a worker raised
                     raise not_loaded(request, error) from error
             self._adapters.has_loaded(request)
         return request
@@ -366,7 +366,7 @@ async def _open(name: str, settings: Mapping[str, Any]) -> Any:
             ) from error
         # Starting runs the code of every part of the engine: whatever it raises, the user must hear
         # which engine it was and with what model.
-        except Exception as error:
+        except Exception as error:  # it raises anything, from a wrong option to a lack of memory
             raise BackendError(
                 f"vLLM does not start with the model {name!r}: {_first_line(error)}. Its log says more; "
                 "VLLM_LOGGING_LEVEL=INFO in the environment shows it."

@@ -46,7 +46,7 @@ class LoopThread:
         future = self._begin(work)
         try:
             return future.result()
-        except BaseException:
+        except BaseException:  # an interrupt too: nobody waits for the answer any more
             future.cancel()
             raise
 

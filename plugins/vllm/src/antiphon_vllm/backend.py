@@ -315,7 +315,7 @@ class VLLMBackend:
         except VLLMValidationError as error:
             raise InvalidParameter(f"vLLM refuses the request: {error}") from error
         # Whatever else it raises, the engine may hold half of its requests or of its weights then.
-        except Exception as error:
+        except Exception as error:  # how the engine hands over whatever a worker raised
             self._broken = True
             raise BackendError(
                 f"vLLM's engine for {self._config.model} failed ({type(error).__name__}: {error}); its "

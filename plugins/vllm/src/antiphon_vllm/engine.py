@@ -97,7 +97,7 @@ def open_llm(name: str, options: Mapping[str, Any], *, in_process: bool) -> Any:
             ) from error
         # Starting runs the code of every part of the engine: whatever it raises, the user must hear
         # which engine it was and with what model.
-        except Exception as error:
+        except Exception as error:  # it raises anything, from a wrong option to a lack of memory
             raise BackendError(
                 f"vLLM does not start with the model {name!r}: {_first_line(error)}. Its log says "
                 "more; `VLLM_LOGGING_LEVEL=INFO` in the environment shows it."

@@ -111,7 +111,7 @@ class VLLMServerBackend(AwaitableBackend):
             # What the user says need not be looked for, perhaps on a hub that is slow to say no.
             config = _config(root) if vocab_size is None or end_ids is None else None
             self.vocab_size = vocab_size or _vocabulary(config, self.tokenizer, self._server)
-        except BaseException:
+        except BaseException:  # an interrupt too: no connection is left open, and the error goes on
             self.close()
             raise
         if end_ids is None:
