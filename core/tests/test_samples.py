@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import antiphon
@@ -83,6 +84,54 @@ def test_each_turn_stands_behind_exactly_its_prompt(name: str, template: str | N
         texts = [own.decode(s.input_ids) for s in samples]
         assert not any(a != b and b.startswith(a) for a in texts for b in texts)
     assert turns > 25
+
+
+def least(sequences: list[list[int]]) -> int:
+    """Return into how few groups sequences go, where each group's are all the beginning of its longest one."""
+
+    def fit(group: list[list[int]]) -> bool:
+        longest = max(group, key=len)
+        return all(longest[: len(one)] == one for one in group)
+
+    for count in range(1, len(sequences) + 1):
+        for places in itertools.product(range(count), repeat=len(sequences)):
+            groups = [
+                [s for s, place in zip(sequences, places, strict=True) if place == number]
+                for number in range(count)
+            ]
+            if all(map(fit, filter(None, groups))):
+                return count
+    return 0
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_no_fewer_samples_could_show_every_turn(part: int) -> None:
+    """By trying every way of putting turns together; conversations and templates of every kind."""
+    names = list(hub_templates())[part * 31 :: 131]
+    own = tokenizer(["qwen3", "llama3", "deepseek_v3", "gemma3", "gptoss"][part])
+    compared = 0
+    for name in names:
+        for conversation in corpus()[part % 3 :: 3]:
+            messages = conversation["messages"]
+            options: dict[str, Any] = {
+                "tools": conversation.get("tools"),
+                "chat_template": hub_templates()[name],
+            }
+            try:
+                samples = antiphon.training_samples(messages, own, **options)
+                masks = [sample.assistant_mask for sample in samples]
+            except RenderError:
+                continue
+            # What is trained of each sample: the ids up to the end of each of its turns.
+            shown = []
+            for sample, trained in zip(samples, masks, strict=True):
+                mask = [*trained, False]
+                ends = [i for i, m in enumerate(mask) if not m and i and mask[i - 1]]
+                shown += [sample.input_ids[:end] for end in ends]
+            if shown and len(shown) <= 6:
+                assert len(samples) == least(shown), (name, conversation["id"])
+                compared += 1
+    assert compared > 20
 
 
 def test_a_template_that_never_rewrites_gives_one_sample() -> None:
