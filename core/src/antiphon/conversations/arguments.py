@@ -55,7 +55,7 @@ def shape_of(shape: Any) -> torch.Size:
         ) from error
 
 
-def device_of(device: Any) -> torch.device | None:
+def device_named(device: Any) -> torch.device | None:
     """A device by name, or None where it is left open.
 
     Raises:

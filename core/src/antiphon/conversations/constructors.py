@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tensordict import is_tensor_collection
 
-from antiphon.conversations.arguments import device_of, shape_of
+from antiphon.conversations.arguments import device_named, shape_of
 from antiphon.conversations.fields import field_entry
 from antiphon.conversations.history import History
 
@@ -77,6 +77,6 @@ def _place(kwargs: dict[str, Any]) -> tuple[torch.Size, torch.device | None]:
     """The batch size and the device among the arguments of a constructor, which are written back."""
     given = kwargs.get("batch_size")
     size = torch.Size(()) if given is None else shape_of(given)
-    device = device_of(kwargs.get("device"))
+    device = device_named(kwargs.get("device"))
     kwargs.update(batch_size=size, device=device)
     return size, device

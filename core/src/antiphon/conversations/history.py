@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorClass, is_tensor_collection
 
-from antiphon.conversations.arguments import device_of as device_named
-from antiphon.conversations.arguments import shape_of, whole
+from antiphon.conversations.arguments import device_named, shape_of, whole
 from antiphon.conversations.chats import map_chats, openai_messages
 from antiphon.conversations.content import Content, ContentBase
 from antiphon.conversations.fields import given_fields, list_shape, message_entries, plain_value
@@ -222,7 +221,8 @@ class History(TensorClass["nocast"]):
                 else [read(part) for part in item]
             )
 
-        return cls.from_chats(read(text))
+        found = read(text)  # of one text without messages too: one conversation, not none
+        return cls.from_chats([found])[0] if isinstance(text, str) else cls.from_chats(found)
 
     @classmethod
     def _inv_chatml(cls, text: str) -> Self:

@@ -150,7 +150,7 @@ def weak(collector: Any) -> weakref.ref[Any]:
         ) from error
 
 
-def device_of(device: Any) -> torch.device | None:
+def device_named(device: Any) -> torch.device | None:
     """Return a device by its name.
 
     Raises:

@@ -41,7 +41,7 @@ from antiphon.generation.settings import (
     Key,
     check_settings,
     check_shape,
-    device_of,
+    device_named,
     key_path,
     load_backend,
     make_batcher,
@@ -197,7 +197,7 @@ class LLMWrapper(LLMWrapperBase):
         template = Template(self.tokenizer, chat_template, *named)
         self.template = template.demand() if input_mode == "history" else template
         self.inplace = writes_inplace(inplace, self.generate and self.num_samples is not None)
-        self.device = device_of(device)
+        self.device = device_named(device)
         if layout not in (None, torch.strided, torch.jagged):
             raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
         self.layout = torch.strided if layout is None else layout
