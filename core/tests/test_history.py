@@ -479,3 +479,10 @@ def test_one_message_can_be_given_any_number_of_dimensions() -> None:
     full = prompt.extend(message.view(1, 1), dim=-1)
     assert full is prompt
     assert full.role == [["user", "assistant"]]
+
+
+def test_an_empty_text_is_one_conversation_without_messages() -> None:
+    read = History.from_text("", chat_template_name="chatml_format")
+    assert (read.shape, read.to_chats()) == ((0,), [])
+    batch = History.from_text(["", ""], chat_template_name="chatml_format")
+    assert (batch.shape, batch.to_chats()) == ((2, 0), [[], []])
