@@ -159,6 +159,12 @@ def test_rows_that_a_model_mixes_up_are_answered_one_by_one():
                 row.append(int(model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
         assert row[len(prompt) :] == ids
     assert not backend.forward.batches
+    scores = backend.score(TokenBatch(PROMPTS), requires_grad=True).log_probs
+    sum(row[1:].sum() for row in scores).backward()  # a state that is kept was changed in place
+    for prompt, log_probs in zip(PROMPTS, scores, strict=True):
+        if len(prompt) > 1:
+            right = reference(model, prompt).detach()
+            torch.testing.assert_close(log_probs[1:].detach(), right, atol=1e-4, rtol=0)
     with pytest.raises(InvalidParameter, match="mixes up"):
         backend.generate(
             TokenBatch(PROMPTS), SamplingParams(num_beams=2, do_sample=False, max_new_tokens=2)

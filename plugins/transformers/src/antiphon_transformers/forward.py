@@ -137,6 +137,8 @@ class Forward:
         names = inspect.signature(type(self.inner).forward).parameters
         self._says_causal = says_causal(self.inner)
         self._cache_name = next((n for n in ("cache", "past_key_values") if n in names), None)
+        # Without an order not to, models keep states of their own (Mamba, RWKV) that nobody asks for.
+        self._keeps_states = self._cache_name is not None or "use_cache" in names
         self._positions = "position_ids" in names
         self._keeps = "logits_to_keep" in names
         self._reports_routing = "output_router_logits" in names
@@ -332,7 +334,7 @@ class Forward:
         if cache is not None:
             assert self._cache_name is not None
             arguments[self._cache_name] = cache
-        if self._cache_name is not None:
+        if self._keeps_states:
             arguments["use_cache"] = cache is not None
         if (
             self._reports_routing
