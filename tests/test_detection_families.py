@@ -219,6 +219,23 @@ def test_name_alone_never_resolves_to_another_dialect() -> None:
     assert len(found) > 1500
 
 
+def test_name_of_a_stranger_never_resolves_to_a_dialect_with_another_text() -> None:
+    from antiphon.agreement import first_difference
+
+    known = {digest for family in families() for digest in family.digests}
+    wrong = []
+    for name, template, digest in hub():
+        found = None if digest in known else detect_family(name).family
+        if found is None or get_family(found).line == "chatml":
+            continue  # whether a token begins ChatML's text only a tokenizer tells
+        tokens = (
+            {"bos_token": each, "eos_token": "</s>"} for each in ("<s>", "<｜begin▁of▁sentence｜>")
+        )
+        if all(first_difference(get_family(found), template, each) for each in tokens):
+            wrong.append((name, found))
+    assert wrong == []
+
+
 def revisions(names: set[str]) -> set[str]:
     """Return the dialects and those of which they are revisions, or that are revisions of them."""
     roots = {get_family(name).variant_of or name for name in names}

@@ -340,9 +340,12 @@ def _allows(vocabulary: Container[str], family: ModelFamily) -> bool:
 
 def _by_name(known: Iterable[ModelFamily], marks: ModelMarks) -> list[Candidate]:
     vocabulary = marks.vocabulary()
+    model_id = (marks.model_id or "").lower()
     candidates = []
     for family in known:
         if vocabulary is not None and not _allows(vocabulary, family):
+            continue
+        if model_id and any(other.lower() == model_id for other in family.other_ids):
             continue
         matches = (_compiled(pattern).search(marks.own_name) for pattern in family.name_patterns)
         found = max((match.group() for match in matches if match), key=len, default=None)

@@ -43,6 +43,7 @@ class ModelFamily:
         grammar: Where the `Grammar` is: ``"module:attribute"``; None lets core infer it from the template.
         digests: SHA-256 hex digests (of the UTF-8 text) of official templates that this dialect equals.
         model_ids: Exact hub names, compared without regard to case.
+        other_ids: Exact hub names that a name pattern fits and that are known to have another template.
         required_tokens: Control tokens that the vocabulary of each of its models has.
         excluded_tokens: Control tokens that no vocabulary of its models has.
         name_patterns: Regular expressions, searched without regard to case in the model's own name (the last
@@ -78,6 +79,7 @@ class ModelFamily:
     known_failures: tuple[tuple[str, str], ...] = ()
     edits: tuple[tuple[str, str], ...] = ()
     renderings: str | None = None
+    other_ids: tuple[str, ...] = ()
 
     def load_template(self) -> str:
         """Return the Jinja source of the template.

@@ -63,6 +63,7 @@ def _dialect(
         template=f"antiphon_deepseek:templates/{template or name}.jinja",
         grammar=f"antiphon_deepseek.grammars:{grammar}",
         model_ids=tuple(dict.fromkeys((*official, *_MODELS.get(name, ())))),
+        other_ids=_MODELS.get(f"not {name}", ()),
         name_patterns=patterns,
         **{"end_tokens": (_EOS,), **fields},  # type: ignore[arg-type]
     )

@@ -45,6 +45,7 @@ LLAMA2 = ModelFamily(
         "meta-llama/Llama-2-70b-chat-hf",
         *_MODELS.get("llama2", ()),
     ),
+    other_ids=_MODELS.get("not llama2", ()),
     name_patterns=_names(r"llama[-_. ]?2", "chat"),
     end_tokens=("</s>",),
     notes=(
@@ -64,6 +65,7 @@ CODELLAMA = ModelFamily(
     grammar="antiphon_llama.grammars:CODELLAMA",
     digests=("ea2472f29dbd93c3eb696795f6403228fcc4b775518869c771f83fbae5c11dbf",),
     model_ids=_MODELS.get("codellama", ()),
+    other_ids=_MODELS.get("not codellama", ()),
     # The 70B model has a format of its own.
     name_patterns=_names(r"code[-_]?llama(?![-_. ]?70b)"),
     end_tokens=("</s>",),
@@ -90,6 +92,7 @@ LLAMA3 = ModelFamily(
     ),
     required_tokens=_LLAMA3_TOKENS,
     excluded_tokens=(*_LLAMA31_TOKENS, *_FOREIGN_TOKENS),
+    other_ids=_MODELS.get("not llama3", ()),
     name_patterns=_names(r"llama[-_. ]?3(?![-_. ]\d[-_. ])"),
     end_tokens=("<|eot_id|>", "<|end_of_text|>"),
     notes=(
@@ -119,6 +122,7 @@ LLAMA31 = ModelFamily(
     ),
     required_tokens=(*_LLAMA3_TOKENS, *_LLAMA31_TOKENS),
     excluded_tokens=_FOREIGN_TOKENS,
+    other_ids=_MODELS.get("not llama3.1", ()),
     name_patterns=_names(r"llama[-_. ]?3[-_. ]?[13]"),
     arguments="mapping",
     end_tokens=_LLAMA3_ENDS,
@@ -146,6 +150,7 @@ LLAMA32 = ModelFamily(
     ),
     required_tokens=(*_LLAMA3_TOKENS, *_LLAMA31_TOKENS),
     excluded_tokens=_FOREIGN_TOKENS,
+    other_ids=_MODELS.get("not llama3.2", ()),
     # Vision stands between size and Instruct: those models have a template of their own.
     name_patterns=_names(r"llama[-_. ]?3[-_. ]?2"),
     arguments="mapping",
@@ -171,6 +176,7 @@ LLAMA4 = ModelFamily(
     ),
     required_tokens=("<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|eot|>"),
     excluded_tokens=("<|start_header_id|>", *_FOREIGN_TOKENS),
+    other_ids=_MODELS.get("not llama4", ()),
     name_patterns=_names(r"llama[-_. ]?4[-_. ](?:scout|maverick)"),
     arguments="mapping",
     end_tokens=("<|eot|>", "<|eom|>", "<|end_of_text|>"),

@@ -28,6 +28,7 @@ def _dialect(
         line="qwen",
         template=f"antiphon_qwen:templates/{file or name}.jinja",
         model_ids=tuple(dict.fromkeys((*models, *_KNOWN.get(name, ())))),
+        other_ids=_KNOWN.get(f"not {name}", ()),
         end_tokens=("<|im_end|>", "<|endoftext|>"),
         **{"grammar": _grammar(name), **fields},
     )

@@ -72,8 +72,9 @@ def _whole(value: Any, name: str) -> str:
     """
     if isinstance(value, str):
         return value
-    texts = [part.get("text") if isinstance(part, dict) else part for part in value]
-    if not all(isinstance(text, str) for text in texts):
+    parts = [part.get("text") if isinstance(part, dict) else part for part in value]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) < len(parts):
         raise InvalidMessage(
             f"continue_final_message: the template does not print {name!r} of the last message, and not all its parts"
             " are text; give its text alone."

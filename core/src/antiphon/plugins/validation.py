@@ -54,7 +54,10 @@ def _check_family(whose: str, family: ModelFamily) -> None:
         raise PluginError(
             f"{whose} renderings are {family.renderings!r}: it must be 'package:path/in/package.json'."
         )
-    for field in ("digests", "model_ids", "required_tokens", "excluded_tokens", "name_patterns"):
+    for field in (
+        *("digests", "model_ids", "other_ids"),
+        *("required_tokens", "excluded_tokens", "name_patterns"),
+    ):
         values = getattr(family, field)
         if not isinstance(values, tuple) or not all(isinstance(value, str) for value in values):
             raise PluginError(f"{whose} {field} is {values!r}: it must be a tuple of strings.")
