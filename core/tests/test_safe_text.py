@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rendering_helpers import oracle
 
 CONTENT = "a<b & [INST] 'é'"
+# The roles, which count as the template's, have no letter of the word that is looked for.
 ATOMS = ("m.content", "(m.content | safe)", "(m.content | e)", "'<i>'", "('<b>' | safe)", "m.role")
 FILTERS = (
     *("e", "safe", "string", "forceescape", "upper", "lower", "title", "capitalize", "trim"),
@@ -40,7 +41,7 @@ FORMS = (
 SCOPES = (
     "BODY",
     "{% autoescape true %}BODY{% endautoescape %}",
-    "{% autoescape m.role == 'user' %}BODY{% endautoescape %}",
+    "{% autoescape m.role == 'model' %}BODY{% endautoescape %}",
 )
 
 
@@ -64,7 +65,7 @@ def test_safe_text_is_escaped_as_jinja_does_and_stays_content(
 ) -> None:
     body = scope.replace("BODY", form.replace("EXPR", expression))
     template = "{% for m in messages %}" + body + "|{% endfor %}"
-    messages = [{"role": "user", "content": CONTENT}, {"role": "tool", "content": "[INST]"}]
+    messages = [{"role": "model", "content": CONTENT}, {"role": "code", "content": "[INST]"}]
     expected = oracle(template, messages)
     if expected is None:
         with pytest.raises(AntiphonError):

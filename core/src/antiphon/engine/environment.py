@@ -49,7 +49,7 @@ from antiphon.engine.provenance import (
     traced,
     traced_whole,
 )
-from antiphon.engine.safe_text import Safe, escape, is_safe, mark_safe, plain
+from antiphon.engine.safe_text import SafeTraced, escape, is_safe, mark_safe, plain
 from antiphon.errors import TemplateInvalid
 
 _TEMPLATES_KEPT = 256
@@ -301,7 +301,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None
-        if isinstance(value.__self__, Safe):
+        if isinstance(value.__self__, SafeTraced):
             return self._wrap_safe_format(value)
         template, mapped = value.__self__, value.__name__ == "format_map"
         formatter = TracedFormatter(self)

@@ -21,7 +21,7 @@ from antiphon.engine.provenance import (
     replace,
     text_of,
 )
-from antiphon.engine.safe_text import Safe, escape, is_safe, mark_safe, plain, unmarked
+from antiphon.engine.safe_text import SafeTraced, escape, is_safe, mark_safe, plain, unmarked
 
 WIDENING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 
@@ -53,7 +53,7 @@ def modulo(left: Any, right: Any) -> Any:
     if not isinstance(left, str):
         return left % right
     check_format(left)
-    return left % right if isinstance(left, Safe) else percent_format(left, right)
+    return left % right if isinstance(left, SafeTraced) else percent_format(left, right)
 
 
 def check_format(template: str) -> None:

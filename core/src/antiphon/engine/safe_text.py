@@ -27,7 +27,7 @@ def _marked(name: str) -> Callable[..., Any]:
     return marked
 
 
-class Safe(Traced):
+class SafeTraced(Traced):
     """Text marked safe, with the origins it has, if any."""
 
     __slots__ = ()
@@ -104,15 +104,15 @@ def plain(text: str) -> str:
 
 def unmarked(text: str) -> str:
     """Return the text with its origins, not marked safe: what ``str()`` gives of `Markup`."""
-    return traced(plain(text), spans_of(text)) if isinstance(text, Safe) else text
+    return traced(plain(text), spans_of(text)) if isinstance(text, SafeTraced) else text
 
 
 def mark_safe(value: Any) -> str:
     """Mark text as safe, whatever is in it."""
-    if value.__class__ is Safe:
+    if value.__class__ is SafeTraced:
         return value
     text = value.__html__() if hasattr(value, "__html__") else value
-    result = Safe(plain(text) if isinstance(text, str) else text)
+    result = SafeTraced(plain(text) if isinstance(text, str) else text)
     result._antiphon_spans = spans_of(text)
     return result
 

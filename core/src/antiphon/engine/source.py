@@ -19,10 +19,7 @@ from antiphon.errors import AntiphonError, InvalidMessage, TemplateLimitExceeded
 from antiphon.families import ModelFamily
 
 # Our own classes in what Python says of a template's mistakes: people gave plain strings, dicts and lists.
-_TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?Traced(Bytes|Dict|List|\b)")
-
-
-_TRACED = re.compile(r"(?:antiphon\.engine\.\w+\.)?\b(?:Safe)?Traced(Dict|List)?\b")
+_TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?\b(?:Safe)?Traced(Bytes|Dict|List|\b)")
 
 
 @dataclass(frozen=True)
