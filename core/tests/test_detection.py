@@ -90,6 +90,7 @@ def test_hub_cache_folder_keeps_its_models_name(register: Any) -> None:
         "/hub/models--zoo--parrot-1",
         "C:\\hub\\models--zoo--parrot-1\\snapshots\\0a1b",
         "zoo/parrot-1@main",
+        " zoo/parrot-1\n",
     ],
 )
 def test_spellings_of_a_hub_name_are_that_name(register: Any, name: str) -> None:

@@ -117,6 +117,7 @@ def _of_name(name: str) -> ModelMarks:
 
 def _split(name: str) -> tuple[str | None, str]:
     """Return the hub name and the own name in a name or a path."""
+    name = name.strip()  # of a line of a file
     cached = _CACHED.search(name)
     if cached:
         return "/".join(filter(None, cached.group("org", "name"))), cached["name"]
