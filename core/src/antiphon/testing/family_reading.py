@@ -21,7 +21,7 @@ from antiphon.reading import (
     stream_parser,
     unparse,
 )
-from antiphon.testing.results import CheckSkipped, Problems, demand, fail, same_text
+from antiphon.testing.results import Problems, demand, fail, same_text
 from antiphon.testing.scenarios import Case, Message
 from antiphon.testing.subject import FamilySubject
 
@@ -325,15 +325,3 @@ def _call(call: Message) -> tuple[str, Any]:
         with contextlib.suppress(ValueError):
             arguments = json.loads(arguments)
     return function["name"], arguments
-
-
-def require_grammar(subject: FamilySubject) -> None:
-    """Raise `CheckSkipped` where the family declares no grammar and none can be inferred."""
-    if subject.family.grammar is not None:
-        return
-    from antiphon.errors import GrammarUnavailable
-
-    try:
-        _ = subject.grammar
-    except GrammarUnavailable as error:
-        raise CheckSkipped(f"no grammar is declared and none can be inferred: {error}") from error
