@@ -28,7 +28,6 @@ from antiphon.reading.infer_turns import (
 from antiphon.reading.probing import Prober, common_prefix, common_suffix, word
 from antiphon.reading.scan import WHITE
 
-
 _SHOWN = 24
 """Characters before a call's name that stand for its opener where that has no marker of its own."""
 
