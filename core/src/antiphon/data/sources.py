@@ -201,9 +201,10 @@ def _files_of(name: str | Path) -> list[tuple[Path, str]]:
 
 
 def _is_input(path: Path, folder: Path) -> bool:
-    """Whether a file in a folder is data: nothing hidden, and no output of an earlier run."""
+    """Whether a file in a folder is data: nothing hidden, nor the output of a run in a folder below."""
     hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    return not hidden and not (path.parent / "_manifest.json").exists()
+    output = path.parent != folder and (path.parent / "_manifest.json").exists()
+    return not (hidden or output)
 
 
 def _of_split(files: list[tuple[Path, str]], split: str | None, name: str) -> list[Path]:
