@@ -42,6 +42,7 @@ class AnswerReader:
         self.compiled = Compiled(endless, convert, compiled.symbols)
         wordless = replace(endless, calls=(), content=None)
         self.without_calls = Compiled(wordless, convert, compiled.symbols)
+        self.marks_calls = grammar.content is not None and grammar.content.with_calls
         self.unread = tuple(convert(text) for text in grammar.unread)
         reasoning = grammar.reasoning
         empty = tuple(map(convert, reasoning.empty)) if reasoning else ()
@@ -53,9 +54,8 @@ class AnswerReader:
             self.open_prompts.discard("")
         interrupting = [*self.compiled.triggers, *self.compiled.sections]
         self.interrupting = re.compile(alternation(interrupting)) if any(interrupting) else None
-        self.thinks = tuple(
-            core for core in (compiled.think_open.core, compiled.think_close.core) if core
-        )
+        self.think_open, self.think_close = compiled.think_open.core, compiled.think_close.core
+        self.thinks = tuple(core for core in (self.think_open, self.think_close) if core)
 
     def read(
         self,
@@ -110,7 +110,7 @@ class AnswerReader:
 
     def thinks_at(self, text: str, start: int) -> bool:
         """Whether a body begins with a reasoning block."""
-        return text.startswith(self.compiled.think_open.core, start)
+        return text.startswith(self.think_open, start)
 
     def is_blank_at(self, text: str, start: int) -> bool:
         """Whether a body begins with an empty reasoning block, as templates print it."""
@@ -151,8 +151,7 @@ class AnswerReader:
         body = text[start : close.start()]
         has_thought = has_thought or self._is_unthought(body, close)
         message, calls = self._message(body, has_thought)
-        around = self.grammar.content
-        if around is not None and around.with_calls and not calls:
+        if not calls and self.marks_calls:
             message, _ = self._message(body, has_thought, self.without_calls)
         if "tool_calls" in message and (close.group() or close.start() < len(text)):
             content = message["content"] or ""
@@ -169,14 +168,14 @@ class AnswerReader:
         reasoning, one that ended there has nothing else to say. And so is a closer that nothing
         opens, unless templates print it for want of reasoning.
         """
-        opener, closer = self.compiled.think_open, self.compiled.think_close
-        if not (opener.core and closer.core):
+        if len(self.thinks) < 2:
             return False
         head = body.lstrip(WHITE)
-        if head.startswith(closer.core):
+        if not head.startswith(self.thinks):
+            return False
+        if head.startswith(self.think_close):
             return not body.startswith(self.empty)
-        ended = close.end() > close.start()
-        return ended and head.startswith(opener.core) and closer.core not in body
+        return close.end() > close.start() and self.think_close not in body
 
     def _wordless(self, body: str, has_thought: bool, calls: list[Call]) -> dict[str, Any]:
         """Read a body of which the calls are content."""

@@ -69,7 +69,9 @@ def parse(
 
     Returns:
         Messages in the OpenAI form. ``is_complete`` is there, and False, only on a last message
-        that was cut off. Calls carry a ``status``.
+        that was cut off. Calls carry a ``status``. What looks like a call and is none (malformed,
+        or written as the template can't have printed it) is content, since only so the messages
+        render to what was read; ``unparsed_calls`` on the message has it.
 
     Raises:
         FamilyNotFound: Nothing says which dialect is meant.
