@@ -184,3 +184,13 @@ def test_system_texts_behind_each_other_are_read() -> None:
     messages = said(("system", "a"), ("system", "b"), ("user", "c"), ("assistant", "d"))
     template = CHATML.replace("{% for", "<s>{% for")
     assert read(template, messages) == messages
+
+
+def test_an_earlier_answer_without_the_end_that_the_template_prints_was_typed() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}User: {{ m.content }}\n{% else %}"
+        "Assistant: {{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
+    text = "User: User: a\nAssistant: b\nAssistant: c<|end|>"
+    with pytest.raises(GrammarUnavailable, match="in another way"):
+        parse(text, family=infer_grammar(template))

@@ -146,7 +146,7 @@ def _alike(one: str, two: str, compiled: Compiled, *, is_last: bool) -> bool:
         ends = [stop for stop in compiled.stops if body.endswith(stop)]
         for stop in ends:
             body = body.removesuffix(stop)
-        ended.append(bool(ends) or (not is_last and body != whole))
+        ended.append("a token" if ends else "white space" if body != whole else "nothing")
         bodies.append("".join(body.split()))
     return bodies[0] == bodies[1] and (is_last or ended[0] == ended[1])
 
