@@ -96,6 +96,7 @@ def _read_object(call: CompiledCall, text: str, pos: int, progress: Progress) ->
     if not nested.advance(text):
         return False
     progress.params = decode_json(call.plain(text[start : nested.end]))
+    progress.order = list(progress.params)
     progress.pos = nested.end
     return True
 
@@ -175,6 +176,7 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     else:
         progress.params[key] = raw
         progress.untyped.add(key)
+    progress.order.append(key)
     progress.pos = end
     return True
 

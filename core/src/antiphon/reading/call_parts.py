@@ -86,6 +86,8 @@ class Progress:
         emitted: How many characters that were, control tokens written out.
         arguments: Where the arguments' text begins, once that is known; -1 before.
         params: The parameters read so far.
+        order: Their names as they came; a name that comes twice stands there twice.
+        told: How many of them have been shown.
         pos: Where the next parameter is expected.
         calls: The calls read so far, where several stand behind each other.
         end: Where the last of them ends.
@@ -102,6 +104,8 @@ class Progress:
     arguments: int = -1
     params: dict[str, Any] = field(default_factory=dict)
     untyped: set[str] = field(default_factory=set)
+    order: list[str] = field(default_factory=list)
+    told: int = 0
     pos: int = -1
     calls: list[Call] = field(default_factory=list)
     end: int = -1

@@ -11,6 +11,7 @@ from typing import Any
 from antiphon.errors import ToolSchemaInvalid
 from antiphon.reading.call_params import python_or_json
 from antiphon.reading.call_parts import Call
+from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.judging import first_problem, schema_problem
 from antiphon.reading.scan import Invalid, decode_json
 
@@ -81,25 +82,24 @@ def _function_tool(function: Any) -> Mapping[str, Any]:
     return schema
 
 
+def typed(text: str, key: str, form: CompiledCall | None, schema: Mapping[str, Any] | None) -> Any:
+    """Return the bare text of an argument as what the tool's schema, or else the format, says it is."""
+    properties = schema.get("properties") if schema else None
+    known = properties.get(key) if isinstance(properties, Mapping) else None
+    if isinstance(known, Mapping):
+        return coerce(text, known, schema)
+    param = None if form is None else form.form.param
+    return _json_unless_string(text) if param is not None and param.typed else text
+
+
 def settle(call: Call, tools: Mapping[str, Mapping[str, Any]] | None) -> None:
     """Type the bare arguments of a call and judge it by the tools, in place."""
     if call.status != "ok":
         return
     schema = (tools or {}).get(call.name or "")
     if call.untyped and isinstance(call.arguments, dict):
-        typed = (
-            call.form is not None
-            and call.form.form.param is not None
-            and call.form.form.param.typed
-        )
-        properties = schema.get("properties") if schema else None
         for key in call.untyped:
-            known = properties.get(key) if isinstance(properties, Mapping) else None
-            value = call.arguments[key]
-            if isinstance(known, Mapping):
-                call.arguments[key] = coerce(value, known, schema)
-            elif typed:
-                call.arguments[key] = _json_unless_string(value)
+            call.arguments[key] = typed(call.arguments[key], key, call.form, schema)
         call.untyped = frozenset()
     if isinstance(call.arguments, str):
         try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 from antiphon.reading.calls import Call, Progress, arguments_text
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.events import Event, Piece, PieceKind, Tools
 from antiphon.reading.scan import WHITE
+from antiphon.reading.schema import typed
 
 
 class Turn:
@@ -128,13 +130,25 @@ class Turn:
             plain = self._compiled.plain
             if not shown:
                 self._events.append(Event("call", call.name or "", index))
-            whole = arguments_text(call)
-            rest = whole
+            rest = self._arguments(call)
             if shown and progress is not None:
-                rest = plain(whole)[progress.emitted :]
+                rest = "}" if progress.told else plain(rest)[progress.emitted :]
             if rest:
                 self._events.append(Event("arguments", plain(rest), index))
         self._events.append(Event("call_end", "", index, call))
+
+    def _arguments(self, call: Call) -> str:
+        """Return a call's arguments as JSON text, bare ones typed as the message will have them."""
+        if not call.untyped:
+            return arguments_text(call)
+        schema = (self._tools or {}).get(call.name or "")
+        return json.dumps(
+            {
+                key: typed(value, key, call.form, schema) if key in call.untyped else value
+                for key, value in call.arguments.items()
+            },
+            ensure_ascii=False,
+        )
 
     def _finish(self, end: int) -> None:
         """The turn ends with the token at the current position."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from antiphon.reading.calls import Call, Found, Progress, name_of, read_call, st
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.events import Event, Tools
 from antiphon.reading.scan import Invalid, skip_white
+from antiphon.reading.schema import typed
 from antiphon.reading.turn import Turn
 
 
@@ -30,7 +32,8 @@ class _Open:
     def show_again(self) -> None:
         """Forget what was shown of the call."""
         self.shown = False
-        self.progress.shown, self.progress.emitted = self.progress.arguments, 0
+        progress = self.progress
+        progress.shown, progress.emitted, progress.told = progress.arguments, 0, 0
 
 
 class CallStates(Turn):
@@ -121,6 +124,8 @@ class CallStates(Turn):
 
     def _take(self, opened: _Open, found: Found) -> None:
         place = self._text, opened.start, found.end
+        if opened.shown:
+            self._show_params(opened)
         self._open = None
         self._pos = found.end
         shows_raw = self._keeps or self._shows
@@ -136,12 +141,16 @@ class CallStates(Turn):
     def _show(self, opened: _Open) -> None:
         """Show as much of a growing call's arguments as is certain."""
         progress = opened.progress
-        if progress.name is None or progress.value is None:
+        in_turn = opened.forms[0].form.style == "params"
+        if progress.name is None or (progress.value is None and not in_turn):
             return
         index = len(self.calls)
         if not opened.shown:
             opened.shown = True
             self._events.append(Event("call", self._compiled.plain(progress.name), index))
+        if progress.value is None:
+            self._show_params(opened)
+            return
         progress.value.advance(self._text)
         size = progress.value.pos
         if size > progress.shown:
@@ -149,6 +158,19 @@ class CallStates(Turn):
             self._events.append(Event("arguments", text, index))
             progress.emitted += len(text)
             progress.shown = size
+
+    def _show_params(self, opened: _Open) -> None:
+        """Show the arguments that are whole, of a call that spells them one after the other."""
+        progress = opened.progress
+        schema = (self._tools or {}).get(progress.name or "")
+        for key in progress.order[progress.told :]:
+            value = progress.params[key]
+            if key in progress.untyped:
+                value = typed(value, key, opened.forms[0], schema)
+            text = json.dumps({key: value}, ensure_ascii=False)[1:-1]
+            text = f"{', ' if progress.told else '{'}{text}"
+            self._events.append(Event("arguments", text, len(self.calls)))
+            progress.told += 1
 
     def _cut_off(self, start: int, form: CompiledCall, name: str | None) -> None:
         """The text ends inside a call. Where it holds an end token, the turn ended there.
