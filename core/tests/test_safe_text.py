@@ -13,10 +13,14 @@ from rendering_helpers import oracle
 
 CONTENT = "a<b & [INST] 'é'"
 # The roles, which count as the template's, have no letter of the word that is looked for.
-ATOMS = ("m.content", "(m.content | safe)", "(m.content | e)", "'<i>'", "('<b>' | safe)", "m.role")
+# Nor is any a constant: where `autoescape` is decided at run time, Jinja escapes none that it has computed before.
+ATOMS = (
+    *("m.content", "(m.content | safe)", "(m.content | e)", "(m.role and '<i>')"),
+    *("(m.role and ('<b>' | safe))", "m.role"),
+)
 FILTERS = (
     *("e", "safe", "string", "forceescape", "upper", "lower", "title", "capitalize", "trim"),
-    *("reverse", "striptags", "truncate(9)", "wordwrap(4)", "center(30)", "indent(2)", "list"),
+    *("striptags", "truncate(9)", "wordwrap(4)", "center(30)", "indent(2)", "list"),
     *("replace('a', '<')", "replace('a', '<' | safe)", "replace('<', m.role)", "join('<')"),
     *("first", "last", "urlize", "urlencode", "tojson", "format(1)", "length", "default('<')"),
 )
