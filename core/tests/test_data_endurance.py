@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from antiphon.data import SampleOptions, open_rows, tokenize_dataset
+from antiphon.data.files import read_parts
 from rendering_helpers import tokenizer
 
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow, which writes shards, is not installed")
@@ -56,6 +57,22 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: str) -> No
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0], peaks
+
+
+def test_a_row_group_that_is_the_whole_file_is_not_read_at_once(tmp_path: Path) -> None:
+    """Arrow's memory, of which Python's tracing does not know."""
+    path = tmp_path / "one.parquet"
+    table = pa.Table.from_pylist(conversations(40_000))
+    pq.write_table(table, path, row_group_size=len(table), compression="none")
+    whole = table.nbytes
+    del table
+    before = pa.total_allocated_bytes()
+    peak = rows = 0
+    for _, _, count, _ in read_parts(path, 128, None):
+        rows += count
+        peak = max(peak, pa.total_allocated_bytes() - before)
+    assert rows == 40_000
+    assert peak < whole / 4, (peak, whole)
 
 
 def command(data: Path, output: Path) -> list[str]:

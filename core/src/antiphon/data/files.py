@@ -225,8 +225,8 @@ def _parquet(path: Path, rows: int, wanted: Sequence[str] | None) -> Iterator[Pa
     import pyarrow.parquet as pq
 
     try:
-        # Buffered, so that a row group, which may be the whole file, is not read at once.
-        with pq.ParquetFile(path, buffer_size=_READ_AT_ONCE) as file:
+        # Buffered, and not ahead, so that a row group, which may be the whole file, is not read at once.
+        with pq.ParquetFile(path, buffer_size=_READ_AT_ONCE, pre_buffer=False) as file:
             columns = wanted_columns(file.schema_arrow.names, wanted, str(path))
             count = max(1, file.metadata.num_rows)
             share = path.stat().st_size // count
