@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from antiphon.errors import ContainerError, InvalidParameter
+from antiphon.errors import AntiphonError, ContainerError, InvalidParameter
 
 if TYPE_CHECKING:
     import torch
@@ -55,18 +55,20 @@ def shape_of(shape: Any) -> torch.Size:
         ) from error
 
 
-def device_named(device: Any) -> torch.device | None:
+def device_named(device: Any, refusal: type[AntiphonError] = ContainerError) -> torch.device | None:
     """A device by name, or None where it is left open.
 
     Raises:
-        ContainerError: there is no such device.
+        ContainerError: torch knows no such device; or what is given as ``refusal``.
     """
     import torch
 
     try:
         return None if device is None else torch.device(device)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ContainerError(f"there is no device {said(device)}: {error}") from error
+        raise refusal(
+            f"{said(device)} is no device here; use 'cpu', 'cuda' or 'cuda:0'."
+        ) from error
 
 
 def said(value: Any) -> str:

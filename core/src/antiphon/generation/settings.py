@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import torch
-
 from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import Backend, is_backend
 from antiphon.generation.batching import Batcher
@@ -147,22 +145,6 @@ def weak(collector: Any) -> weakref.ref[Any]:
     except TypeError as error:
         raise InvalidParameter(
             f"A collector is an object that can be referred to weakly, not {type(collector).__name__}."
-        ) from error
-
-
-def device_named(device: Any) -> torch.device | None:
-    """Return a device by its name.
-
-    Raises:
-        InvalidParameter: torch knows no such device.
-    """
-    if device is None:
-        return None
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InvalidParameter(
-            f"{device!r} is no device here; use 'cpu', 'cuda' or 'cuda:0'."
         ) from error
 
 

@@ -20,6 +20,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
+from antiphon.conversations.arguments import device_named
 from antiphon.conversations.encoding import pad_id
 from antiphon.conversations.fields import nested_entry
 from antiphon.conversations.templating import Template
@@ -41,7 +42,6 @@ from antiphon.generation.settings import (
     Key,
     check_settings,
     check_shape,
-    device_named,
     key_path,
     load_backend,
     make_batcher,
@@ -197,7 +197,7 @@ class LLMWrapper(LLMWrapperBase):
         template = Template(self.tokenizer, chat_template, *named)
         self.template = template.demand() if input_mode == "history" else template
         self.inplace = writes_inplace(inplace, self.generate and self.num_samples is not None)
-        self.device = device_named(device)
+        self.device = device_named(device, InvalidParameter)
         if layout not in (None, torch.strided, torch.jagged):
             raise InvalidParameter(f"layout must be torch.strided or torch.jagged, not {layout!r}.")
         self.layout = torch.strided if layout is None else layout

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from antiphon.conversations.arguments import device_named
 from antiphon.errors import InvalidParameter, ModelNotFound
-from antiphon.generation.settings import device_named
 from antiphon.tokenizer_files import read_tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -105,7 +105,7 @@ def load_tokenizer(tokenizer: Any, **options: Any) -> Any:
 
 
 def _device(device: str | torch.device | None) -> torch.device | None:
-    made = device_named(device)
+    made = device_named(device, InvalidParameter)
     if made is not None and made.type not in ("cpu", "meta"):
         try:
             torch.empty(0, device=made)
