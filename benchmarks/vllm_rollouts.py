@@ -85,7 +85,7 @@ class NoScores:
         return self.score(batch, **options)
 
     def generate(self, *_: Any) -> Generation:
-        """Not asked for."""
+        """Refuse: a trainer is asked for scores alone."""
         raise NotImplementedError
 
     generate_async = generate

@@ -66,11 +66,11 @@ class EnvBase:
 
     def _reset(self, tensordict: TensorDictBase | None, **kwargs: Any) -> TensorDictBase:
         """Return the first observation of every row; ``tensordict`` holds what to start from."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no _reset: write it.")
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Return the next observation, with reward and done flags where they aren't zero."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no _step: write it.")
 
     def _set_seed(self, seed: int | None) -> None:
         """Seed the environment's own generators."""

@@ -243,7 +243,7 @@ class ReplyTransform(Transform):
 
     def replies(self, messages: Sequence[Message]) -> list[list[Message]]:
         """Return for each answer the messages that follow it; none leaves the row to the task."""
-        raise NotImplementedError  # each transform of this kind says
+        raise NotImplementedError(f"{type(self).__name__} has no replies: write it.")
 
     def set_container(self, container: TransformedEnv) -> None:
         if not isinstance(container.base_env, ChatEnv):
