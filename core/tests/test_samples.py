@@ -7,7 +7,7 @@ from typing import Any
 
 import antiphon
 import pytest
-from antiphon.errors import RenderError
+from antiphon.errors import MaskUnavailable, RenderError
 from rendering_helpers import corpus, hub_templates, tokenizer
 
 CHOICES = [
@@ -166,3 +166,28 @@ def test_reasoning_that_the_prompt_opens_is_trained_without_its_opening() -> Non
     )
     assert masked == "r\n</think>\n\nb<｜end▁of▁sentence｜>"
     assert own.decode(sample.input_ids).endswith("<｜Assistant｜><think>\n" + masked)
+
+
+@pytest.mark.parametrize("template", ["google-gemma-4-31B-it", "google-gemma-4-26B-A4B-it"])
+def test_a_turn_that_is_torn_later_on_is_context_in_the_samples_of_others(template: str) -> None:
+    """Gemma 4 prints a call, then its result, then what was said beside the call."""
+    own, source = tokenizer("gemma3"), hub_templates()[template]
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
+    messages = [
+        {"role": "user", "content": "How deep is it?"},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "name": "f", "content": "90"},
+        {"role": "assistant", "content": "Ninety metres."},
+    ]
+    for _ in range(2):  # planned, and as its shape is remembered
+        samples = antiphon.training_samples(messages, own, chat_template=source)
+        masked = [
+            own.decode([t for t, m in zip(s.input_ids, s.assistant_mask, strict=True) if m])
+            for s in samples
+        ]
+        assert masked == [
+            '<|tool_call>call:f{a:<|"|>b<|"|>}<tool_call|>I look.<|tool_response>',
+            "Ninety metres.<turn|>",
+        ]
+    with pytest.raises(MaskUnavailable, match="message 1 could not be found"):
+        _ = antiphon.render(messages, own, chat_template=source).tokenize().assistant_mask

@@ -129,6 +129,7 @@ class SamplePlan:
                 both = [a and b for a, b in zip(mask, base._mask, strict=True)] if known else mask
                 made = replace(base, _mask=both)
         made.breaks = [found for found in made.breaks if found.message in self.messages]
+        made.masked = frozenset(chosen)
         rendering_made(made.rendering)
         return made
 
@@ -198,7 +199,8 @@ def _is_rendered(leaf: _Sample, plan: SamplePlan) -> bool:
     """Whether the rendering up to the leaf's message shows the turns just where they are trained."""
     turns = {(t.message, t.start, t.end) for t in leaf.rendering.turns}
     own = {(s.message, s.start, s.end) for s in plan._covered.values()}
-    return plan.follows_template and not leaf.rendering.unlocated and own <= turns
+    located = plan.messages.isdisjoint(leaf.rendering.unlocated)
+    return plan.follows_template and located and own <= turns
 
 
 def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list[bool]:

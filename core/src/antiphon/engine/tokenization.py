@@ -59,6 +59,7 @@ class TokenizedRendering:
         log_probs: The log-prob of each sampled token, NaN elsewhere; None where there are none.
         starts_anew: Whether a trajectory begins here because the template rewrote what came before.
         settled: The message index of leading tokens whose place in the text is not known any more.
+        masked: The messages whose turns the mask is to show; None for all.
     """
 
     input_ids: list[int]
@@ -71,6 +72,7 @@ class TokenizedRendering:
     log_probs: list[float] | None = None
     starts_anew: bool = False
     settled: Sequence[int] = field(default=(), repr=False)
+    masked: frozenset[int] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -83,6 +85,8 @@ class TokenizedRendering:
             MaskUnavailable: The turn of a message could not be found; the rendering's `unlocated` says why.
         """
         for message, reason in self.rendering.unlocated.items():
+            if self.masked is not None and message not in self.masked:
+                continue  # context here: another sample trains it
             raise MaskUnavailable(
                 f"The turn of message {message} could not be found in the rendering of the template "
                 f"{self.rendering.source.name}: {reason}; give another template or no mask."
