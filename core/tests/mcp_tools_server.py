@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import anyio
 from mcp.server.mcpserver import Image, MCPServer
@@ -12,6 +13,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent
 
 server = MCPServer("tools")
+arrived: list[anyio.Event] = []
 print("listening", file=sys.stderr, flush=True)
 
 
@@ -26,6 +28,25 @@ async def wait(seconds: float) -> str:
     """Wait."""
     await anyio.sleep(seconds)
     return f"waited {seconds:g}"
+
+
+@server.tool()
+async def meet(count: int) -> int:
+    """Return when so many calls are here together."""
+    arrived.append(anyio.Event())
+    if len(arrived) == count:
+        for each in arrived:
+            each.set()
+    await arrived[-1].wait()
+    return count
+
+
+@server.tool()
+async def waiting(file: str) -> str:
+    """Wait for ever, and say in a file that it has begun."""
+    Path(file).touch()
+    await anyio.sleep_forever()
+    return ""
 
 
 @server.tool()
