@@ -107,6 +107,22 @@ def test_digest_of_the_template_decides(register: Any) -> None:
     assert detect_family(Tokenizer("x/y", listed)).family == "parrot"
 
 
+def test_a_refusal_gives_advice_that_can_be_followed(register: Any) -> None:
+    told = detect_family(Tokenizer("x/y", OTHER)).explain()
+    assert "Its own template is what is rendered" in told
+    assert "Give its tokenizer" not in told
+    assert "Give its tokenizer" in detect_family("x/y").explain()
+
+
+def test_a_verdict_says_what_it_leaves_open(register: Any) -> None:
+    greeting = "{% if messages[0].role != 'system' %}Hello.{% endif %}" + TEMPLATE
+    register("parrot", name_patterns=("^parrot",))
+    assert "No template of its own was seen" in detect_family("zoo/parrot-7b").explain()
+    told = detect_family(Tokenizer("zoo/parrot-7b", greeting)).explain()
+    assert "a near relative of parrot: on the no-system probe it writes" in told
+    assert detect_family(Tokenizer("zoo/parrot-7b", TEMPLATE)).notes == ()
+
+
 def test_a_mark_that_says_something_else_is_told(register: Any) -> None:
     register("parrot", name_patterns=("^parrot",), required_tokens=("<|beak|>",))
     register("owl", OTHER, digests=(digest(OTHER),), model_ids=("zoo/owl-1",))

@@ -104,6 +104,13 @@ def first_difference(
     return _differing(family, template, special_tokens, _DECISIVE)
 
 
+def finer_difference(
+    family: ModelFamily, template: str, special_tokens: Mapping[str, str]
+) -> Difference | None:
+    """Return where a dialect's template first differs from another on the finer probes, None where nowhere."""
+    return _differing(family, template, special_tokens, _FINER)
+
+
 def finer_agreement(family: ModelFamily, template: str, special_tokens: Mapping[str, str]) -> int:
     """Return on how many of the finer probes the two agree."""
     return sum(

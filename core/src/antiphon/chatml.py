@@ -7,7 +7,7 @@ templates do not print (tool calls, tool lists, reasoning) these do not print ei
 from __future__ import annotations
 
 from antiphon.families import ModelFamily
-from antiphon.naming import known_models
+from antiphon.naming import known_models, own_names
 from antiphon.plugins.hookspecs import hookimpl
 
 _MODELS = known_models("antiphon", "chatml_models.json")
@@ -15,6 +15,15 @@ _NOTES = (
     "Tools, tool calls and reasoning are not printed.",
     "Contents that are not text are refused, None among them, so a call without a content is too.",
 )
+
+
+def _hermes(line: str) -> tuple[str, ...]:
+    """Return the pattern of the own names of a line of Hermes, which are called after their base."""
+    bases = r"llama|mistral|mixtral|solar|yi|\d(?:[._]\d)?|\dx\d+b"
+    return own_names(
+        f"(?:nous-)?hermes-{line}", f"{bases}|dpo|sft|vision|alpha", org="nousresearch"
+    )
+
 
 CHATML = ModelFamily(
     name="chatml",
@@ -31,7 +40,7 @@ CHATML = ModelFamily(
         "f950548988e50713a9975a11be0eaf1d29c4fe4be0ba22a57daeebbc27a7adb9",
     ),
     model_ids=_MODELS.get("chatml", ()),
-    name_patterns=(r"\bchatml\b", r"\bhermes-[23]\b"),
+    name_patterns=(r"\bchatml\b", *_hermes("[23]")),
     end_tokens=("<|im_end|>",),
     notes=_NOTES,
 )
@@ -47,7 +56,7 @@ CHATML_BOS = ModelFamily(
         "49aa7cb516942cc5a17d45ed2939828e3b5e4188dc487a3c4b64a570e5b5111f",
     ),
     model_ids=_MODELS.get("chatml-bos", ()),
-    name_patterns=(r"\bhermes-2-(?:pro|theta)\b",),
+    name_patterns=_hermes("2-(?:pro|theta)"),
     end_tokens=("<|im_end|>",),
     variant_of="chatml",
     notes=_NOTES,

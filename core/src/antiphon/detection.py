@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from antiphon.agreement import finer_agreement, first_difference
+from antiphon.agreement import finer_agreement, finer_difference, first_difference
 from antiphon.errors import FamilyAmbiguous
 from antiphon.families import ModelFamily
 from antiphon.marks import ModelMarks, marks_of
@@ -161,9 +161,26 @@ def _settle(known: Sequence[ModelFamily], marks: ModelMarks, *, check_text: bool
                     f" {' or '.join(_best(lower))} would be taken by {lower[0].tier}."
                 )
             notes += _outweighed(asked, name, tier, marks)
+            chosen = next(family for family in asked if family.name == name)
+            notes += _left_open(chosen, tier, marks)
             return Detection(marks.subject, name, tier, (*seen, *lower), tuple(notes))
     notes.append(_looked_at(marks))
     return Detection(marks.subject, None, None, tuple(seen), tuple(notes))
+
+
+def _left_open(chosen: ModelFamily, tier: Tier, marks: ModelMarks) -> list[str]:
+    """Return what a verdict by the vocabulary or the name does not say."""
+    if tier not in ("vocabulary", "name"):
+        return []
+    if marks.template is None:
+        return [
+            f"No template of its own was seen, and that may print more than {chosen.name} does (a"
+            " default system message, say): give its tokenizer to be sure."
+        ]
+    difference = finer_difference(chosen, marks.template, marks.special_tokens)
+    if difference is None:
+        return []
+    return [f"The tokenizer's own template is a near relative of {chosen.name}: {difference}."]
 
 
 def _held(known: Sequence[ModelFamily], marks: ModelMarks, below: int) -> list[Candidate]:
@@ -218,6 +235,9 @@ def _go_through(
 def _looked_at(marks: ModelMarks) -> str:
     """Return what was looked at in vain, and what to do."""
     looked = []
+    advice = "Give its tokenizer, or say family=... if you know the dialect."
+    if marks.template is not None:
+        advice = "Its own template is what is rendered; family=... puts a dialect's in its place."
     if marks.own_name:
         looked.append(f"its name {marks.own_name!r}")
     if marks.template is not None:
@@ -226,7 +246,7 @@ def _looked_at(marks: ModelMarks) -> str:
         looked.append("its vocabulary")
     return (
         f"Looked at {', '.join(looked) or 'nothing, since nothing is known of it'}: no dialect's model"
-        " is known by that. Give its tokenizer, or say family=... if you know the dialect."
+        f" is known by that. {advice}"
     )
 
 

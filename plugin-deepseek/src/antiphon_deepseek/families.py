@@ -41,9 +41,14 @@ _PLAIN = ("Calls, tool results and tools are dropped without a word.", _TEXT_ONL
 _MODELS = known_models("antiphon_deepseek")
 
 
-def _names(line: str, words: str = "") -> tuple[str, ...]:
+# From V3 on a line has one size, which hubs count as 671 or 685. Smaller ones are distills, under a name
+# that does not say so: deepseek-r1-7b speaks otherwise than DeepSeek-R1.
+_OTHER_SIZE = r"[-_. ](?!671b|685b)\d+(?:[._]\d+)?b(?![a-z0-9])"
+
+
+def _names(line: str, words: str = "", *, without: str = "") -> tuple[str, ...]:
     """Return the pattern of a line's own names."""
-    return own_names(line, words, org="deepseek-ai")
+    return own_names(line, words, org="deepseek-ai", without=without)
 
 
 def _dialect(
@@ -170,7 +175,7 @@ FAMILIES = (
         "deepseek-v3",
         "V3",
         models="DeepSeek-V3 DeepSeek-V3-Base DeepSeek-V3-0324",
-        patterns=_names(r"deepseek[-_]?v3", "base|0324"),
+        patterns=_names(r"deepseek[-_]?v3", "base|0324", without=_OTHER_SIZE),
         required_tokens=_V3,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -184,7 +189,7 @@ FAMILIES = (
         "deepseek-r1",
         "R1",
         models="DeepSeek-R1",
-        patterns=_names(r"deepseek[-_]?r1"),
+        patterns=_names(r"deepseek[-_]?r1", without=_OTHER_SIZE),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -213,7 +218,7 @@ FAMILIES = (
         "deepseek-r1-0528",
         "R1_0528",
         models="DeepSeek-R1-0528",
-        patterns=_names(r"deepseek[-_]?r1[-_]0528"),
+        patterns=_names(r"deepseek[-_]?r1[-_]0528", without=_OTHER_SIZE),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -276,7 +281,9 @@ FAMILIES = (
         "deepseek-v3.1",
         "V3_1",
         models="DeepSeek-V3.1 DeepSeek-V3.1-Base DeepSeek-V3.1-Terminus DeepSeek-V3.2-Exp",
-        patterns=_names(r"deepseek[-_]?v3[.p_](?:1|2[-_]?exp)", "base|terminus"),
+        patterns=_names(
+            r"deepseek[-_]?v3[.p_](?:1|2[-_]?exp)", "base|terminus", without=_OTHER_SIZE
+        ),
         required_tokens=_R1,
         excluded_tokens=(_DSML,),
         arguments="string",
@@ -294,7 +301,7 @@ FAMILIES = (
         "deepseek-v3.2",
         "V3_2",
         models="DeepSeek-V3.2 DeepSeek-V3.2-Speciale",
-        patterns=_names(r"deepseek[-_]?v3[.p_]2", "speciale"),
+        patterns=_names(r"deepseek[-_]?v3[.p_]2", "speciale", without=_OTHER_SIZE),
         required_tokens=(*_ROLES, "<think>", "</think>", _DSML),
         excluded_tokens=(_REMINDER,),
         arguments="mapping",

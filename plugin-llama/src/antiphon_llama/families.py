@@ -13,9 +13,9 @@ _MODELS = known_models("antiphon_llama")
 _META = r"(?:meta[-_. ]?)?"
 
 
-def _names(line: str, words: str = "instruct|it") -> tuple[str, ...]:
+def _names(line: str, words: str = "instruct|it", *, without: str = "") -> tuple[str, ...]:
     """Return the pattern of a line's own names."""
-    return own_names(_META + line, words, org="meta-llama")
+    return own_names(_META + line, words, org="meta-llama", without=without)
 
 
 _LLAMA3_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
@@ -93,7 +93,10 @@ LLAMA3 = ModelFamily(
     required_tokens=_LLAMA3_TOKENS,
     excluded_tokens=(*_LLAMA31_TOKENS, *_FOREIGN_TOKENS),
     other_ids=_MODELS.get("not llama3", ()),
-    name_patterns=_names(r"llama[-_. ]?3(?![-_. ]\d[-_. ])"),
+    # The other sizes are those of 3.1 and 3.2: a name that has one lacks its point.
+    name_patterns=_names(
+        r"llama[-_. ]?3(?![-_. ]\d[-_. ])", without=r"[-_. ](?:[123]|11|90|405)b(?![a-z0-9])"
+    ),
     end_tokens=("<|eot_id|>", "<|end_of_text|>"),
     notes=(
         "Contents are trimmed; parts and None are printed as Python prints them.",

@@ -9,7 +9,9 @@ from antiphon.families import ModelFamily
 from antiphon.naming import known_models, own_names
 
 _KNOWN = known_models("antiphon_qwen")
-_WORDS = "instruct|chat|it|base|thinking|coder|vl|math|preview|next|moe|turbo|1m|2507|rm"
+# Words that leave a dialect what it is. Those of other dialects (coder, thinking, vl) are named where they belong:
+# a Qwen3.6-Coder that is to come may speak otherwise.
+_WORDS = "instruct|chat|it|base|preview|moe|turbo"
 
 
 def _dialect(
@@ -44,9 +46,10 @@ def _ids(pattern: str, sizes: str = "") -> tuple[str, ...]:
     return tuple(f"Qwen/{pattern.replace('*', size)}" for size in sizes.split() or [""])
 
 
-def _named(start: str, *, without: str = "") -> tuple[str, ...]:
-    """Return the pattern of the line's own names that begin so."""
-    return own_names(start, _WORDS, org="qwen", without=without)
+def _named(start: str, words: str = "", *, without: str = "") -> tuple[str, ...]:
+    """Return the pattern of the line's own names that begin so, with words of the dialect's own."""
+    known = "|".join(filter(None, (_WORDS, words)))
+    return own_names(start, known, org="qwen", without=without)
 
 
 # The first three are in every ChatML vocabulary, so that Qwen 1.5 and 2 can't be told by them.
@@ -130,7 +133,7 @@ FAMILIES = (
             *_ids("Qwen2-*", "57B-A14B 72B Audio-7B Audio-7B-Instruct"),
         ),
         # Qwen1.5's models have had this text since their first weeks.
-        name_patterns=_named(r"(?:code)?qwen-?(?:1[._]5|2(?![._]?\d))", without="vl"),
+        name_patterns=_named(r"(?:code)?qwen-?(?:1[._]5|2(?![._]?\d))", "math"),
         notes=(_REFUSED, _NO_CALLS),
     ),
     _Early(
@@ -156,7 +159,7 @@ FAMILIES = (
             *_ids("Qwen2.5-Coder-*-Instruct", "0.5B 1.5B 3B 7B 14B 32B"),
             *_ids("Qwen2.5-Coder-*", "1.5B 7B"),
         ),
-        name_patterns=_named(r"qwen-?2[._]?5(?!\d)", without="math|vl|1m"),
+        name_patterns=_named(r"qwen-?2[._]?5(?!\d)", "coder", without="1m"),
         arguments="mapping",
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
@@ -181,7 +184,7 @@ FAMILIES = (
         edits=((_CREATED, _BOXED),),
         digests=("c564d12c9977b8942423753b0c409a11f50142508ced170e9fe1c2f5b803cf70",),
         models=_ids("Qwen2.5-Math-*", "1.5B 1.5B-Instruct 7B 7B-Instruct RM-72B"),
-        name_patterns=_named(r"qwen-?2[._]?5[-_]math"),
+        name_patterns=_named(r"qwen-?2[._]?5[-_]math", "rm"),
         arguments="mapping",
         notes=(_TEXT_ONLY, _NULL, _TWICE, _BARE_NAME, _ROLES),
     ),
@@ -246,7 +249,7 @@ FAMILIES = (
         ),
         name_patterns=_named(
             r"qwen-?3(?![._]?\d)",
-            without=r"coder|vl|next|2507|instruct|thinking|chat|math|\dB(?:-A\d+B)?-base",
+            without=r"instruct|chat|\dB(?:-A\d+B)?-base",
         ),
         known_failures=(_PARTS,),
         notes=(_LAST_CLOSER, _SILENT_PARTS, _FALSE_BLOCK, _BARE_NAME, _ROLES),
@@ -273,7 +276,7 @@ FAMILIES = (
             *_ids("Qwen3-Embedding-0.6B"),
             *_ids("WebWorld-*", "8B 14B 32B"),
         ),
-        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*\dB(?:-A\d+B)?-base)", without="next"),
+        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*\dB(?:-A\d+B)?-base)"),
         variant_of="qwen3",
         notes=(
             "Content None is refused in every turn but a tool's.",
@@ -291,7 +294,7 @@ FAMILIES = (
             *_ids("Qwen3-*-Instruct-2507", "4B 30B-A3B 235B-A22B"),
             *_ids("Qwen3-Next-80B-A3B-Instruct"),
         ),
-        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))", without="thinking|coder|vl"),
+        name_patterns=_named(r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))(?=.*instruct)", "2507|next"),
         notes=("reasoning_content is not printed.", _SILENT_PARTS, _BARE_NAME, _ROLES),
     ),
     _Qwen3(
@@ -310,7 +313,7 @@ FAMILIES = (
             *_ids("Qwen3-Next-80B-A3B-Thinking"),
         ),
         name_patterns=_named(
-            r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))(?=.*thinking)", without="coder|vl"
+            r"qwen-?3(?![._]?\d)(?=.*(?:2507|next))(?=.*thinking)", "2507|next|thinking"
         ),
         known_failures=(_PARTS,),
         notes=(_LAST_CLOSER, _SILENT_PARTS, _BARE_NAME, _ROLES),
@@ -319,7 +322,7 @@ FAMILIES = (
         "qwen3-coder",
         digests=("5a38bfa05833266240066aedc497decc9b00cc0d3e3b8cceea98cf530196ab06",),
         models=_ids("Qwen3-Coder-*-Instruct", "30B-A3B 480B-A35B"),
-        name_patterns=_named("qwen-?3-coder", without="next"),
+        name_patterns=_named("qwen-?3-coder"),
         arguments="mapping",
         notes=(
             "reasoning_content is not printed.",
@@ -360,7 +363,7 @@ FAMILIES = (
             *_ids("Qwen3-VL-*-Instruct", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
             *_ids("Qwen3-VL-Reranker-*", "2B 8B"),
         ),
-        name_patterns=_named("qwen-?3-?vl", without="thinking"),
+        name_patterns=_named("qwen-?3-?vl(?=.*instruct)"),
         notes=(
             "reasoning_content is not printed.",
             "A system message that is not the first is dropped without a word.",
@@ -374,7 +377,7 @@ FAMILIES = (
         grammar="antiphon_qwen.grammars:QWEN3_THINKING_2507",
         digests=("36e042fe45641f067b1f2381fcc8955d10d956a3ed333ecdf7f7eb0916f68956",),
         models=_ids("Qwen3-VL-*-Thinking", "2B 4B 8B 32B 30B-A3B 235B-A22B"),
-        name_patterns=_named("qwen-?3-?vl.*thinking"),
+        name_patterns=_named("qwen-?3-?vl(?=.*thinking)", "thinking"),
         variant_of="qwen3-vl",
         notes=(_LAST_CLOSER, "Content None is refused.", _BARE_NAME, _ROLES),
     ),
@@ -385,7 +388,9 @@ FAMILIES = (
             *_ids("Qwen3.5-*", "4B 9B 27B 35B-A3B 122B-A10B 397B-A17B"),
             *_ids("Qwen3.5-*-Base", "4B 9B 35B-A3B"),
         ),
-        name_patterns=_named(r"qwen-?3[._]?5(?!\d)", without=r"[-_](?:0[._]8|2)b(?![a-z])"),
+        name_patterns=_named(
+            r"qwen-?3[._]?5(?!\d)", without=r"instruct|chat|[-_](?:0[._]8|2)b(?![a-z])"
+        ),
         known_failures=(_SPLIT,),
         notes=(
             "A conversation without a user's question is refused.",
@@ -405,7 +410,9 @@ FAMILIES = (
         ),
         digests=("273d8e0e683b885071fb17e08d71e5f2a5ddfb5309756181681de4f5a1822d80",),
         models=(*_ids("Qwen3.5-*", "0.8B 2B"), *_ids("Qwen3.5-*-Base", "0.8B 2B")),
-        name_patterns=_named(r"qwen-?3[._]?5(?!\d)(?=[-_](?:0[._]8|2)b(?![a-z]))"),
+        name_patterns=_named(
+            r"qwen-?3[._]?5(?!\d)(?=[-_](?:0[._]8|2)b(?![a-z]))", without="instruct|chat"
+        ),
         variant_of="qwen3.5",
         known_failures=(_SPLIT,),
         notes=(
@@ -426,7 +433,7 @@ FAMILIES = (
         ),
         digests=("e84f32a23fdda27689f868aa4a1a5621f41133e51a48d7f3efcbea2839574259",),
         models=(*_ids("Qwen3.6-*", "27B 35B-A3B"), *_ids("Qwen-Image-Bench")),
-        name_patterns=_named(r"qwen-?3[._]?6(?!\d)"),
+        name_patterns=_named(r"qwen-?3[._]?6(?!\d)", without="instruct|chat"),
         known_failures=(_SPLIT,),
         notes=(
             "A conversation without a user's question is refused.",
