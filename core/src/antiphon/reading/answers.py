@@ -225,7 +225,7 @@ class AnswerReader:
             kept, rest = self._kept_reasoning(body)
             machine = Machine(compiled, after_thought=True, shows=False, quotes=False)
             machine.close(rest)
-        message = conversation_message(machine, grammar, kept)
+        message = conversation_message(machine, grammar, kept, has_thought=has_thought)
         return self._with_empty_reasoning(message, body, has_thought), machine.calls
 
     def _is_printed(self, machine: Machine, body: str) -> bool:

@@ -15,11 +15,19 @@ from antiphon.reading.scan import WHITE, Invalid, decode_json
 _BREAKS = re.compile(r"\n{2,}")
 
 
-def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> dict[str, Any]:
+def conversation_message(
+    machine: Machine, grammar: Grammar, kept: str = "", *, has_thought: bool = False
+) -> dict[str, Any]:
     """Make the message of an assistant's turn in a whole conversation.
 
     What looked like a call and was none is content here, since only so it comes back when rendered;
     ``unparsed_calls`` says so.
+
+    Args:
+        machine: The machine that read the turn.
+        grammar: The grammar.
+        kept: A reasoning block that stays in the content.
+        has_thought: An empty reasoning block stood before what the machine read.
     """
     good = [call for call in machine.calls if call.status == "ok"]
     is_whole = len(good) == len(machine.calls)
@@ -37,7 +45,7 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
     else:
         content = kept + _content_with_broken(machine, bool(good), grammar)
     if calls and not content:
-        content = _unprinted_content(machine, grammar)
+        content = _unprinted_content(machine, grammar, has_thought or bool(machine.reasoning))
     message: dict[str, Any] = {"role": "assistant", "content": content}
     reasoning = "".join(machine.reasoning)
     if reasoning:
@@ -50,17 +58,19 @@ def conversation_message(machine: Machine, grammar: Grammar, kept: str = "") -> 
     return message
 
 
-def _unprinted_content(machine: Machine, grammar: Grammar) -> str | None:
+def _unprinted_content(machine: Machine, grammar: Grammar, has_thought: bool) -> str | None:
     """Return the content of an answer of calls alone.
 
-    Where reasoning stays in the content, templates drop it from earlier answers; the white space
-    before the calls then tells that there was a content.
+    The white space that a format puts between content and calls tells that there was a content of
+    which the template printed nothing: where reasoning stays in the content, it drops that from
+    earlier answers; behind a block of reasoning it strips white space.
     """
     first = machine.calls[0].form
+    if first is None or first.form.lead_always:
+        return grammar.empty_content
     is_kept = grammar.reasoning is not None and not grammar.reasoning.separate
-    if is_kept and first is not None and not first.form.lead_always:
-        return machine.lead or grammar.empty_content
-    return grammar.empty_content
+    is_stripped = has_thought and bool(first.form.lead)
+    return (machine.lead if is_kept or is_stripped else "") or grammar.empty_content
 
 
 def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) -> str:
