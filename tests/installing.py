@@ -44,20 +44,22 @@ def install(
     return distribution
 
 
-def run(
-    arguments: list[str], *sites: Path, timeout: float = 120, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own that sees the folders, and return what it printed."""
+def environment(*sites: Path, **variables: str) -> dict[str, str]:
+    """Return the variables of a process that sees the folders."""
     path = [str(site) for site in sites] + [os.environ.get("PYTHONPATH", "")]
     switches = ("ANTIPHON_PLUGINS", "ANTIPHON_DISABLE_PLUGINS", "ANTIPHON_STRICT_PLUGINS")
-    environment = {key: value for key, value in os.environ.items() if key not in switches}
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
+    kept = {key: value for key, value in os.environ.items() if key not in switches}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
+
+
+def run(arguments: list[str], *sites: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own that sees the folders, and return what it printed."""
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
         text=True,
-        env=environment,
-        timeout=timeout,
+        env=environment(*sites, **variables),
+        timeout=600,
         check=False,
     )
 

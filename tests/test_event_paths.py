@@ -19,7 +19,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("paths")
     install(folder / "site", "listens")
     heard = str(folder / "heard.jsonl")
-    done = run([str(HERE / "event_paths.py")], folder / "site", HEARD=heard, timeout=300)
+    done = run([str(HERE / "event_paths.py")], folder / "site", HEARD=heard)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return found

@@ -73,12 +73,12 @@ def make():
 
 
 def test_three_callers_are_answered_though_four_are_waited_for(make):
-    batcher = make(min_batch_size=4, timeout=0.2)
+    batcher = make(min_batch_size=4, timeout=1)
     began = time.monotonic()
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda i: batcher.generate(TokenBatch([[i]]), PARAMS), range(3)))
     assert [result.ids for result in results] == [[[i, 0, 0]] for i in range(3)]
-    assert time.monotonic() - began >= 0.2
+    assert time.monotonic() - began >= 1
     assert [size for size, _ in batcher.backend.calls] == [3]
 
 

@@ -211,7 +211,7 @@ def test_characters_that_output_lacks_are_written_as_escapes(file: Any, encoding
     for options in (["--json"], []):
         line = [sys.executable, "-m", "antiphon.cli", "render", path, "--family", "chatml"]
         done = subprocess.run(
-            [*line, *options], capture_output=True, env=variables, timeout=120, check=False
+            [*line, *options], capture_output=True, env=variables, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr
         assert b"\\ud800" in done.stdout
@@ -232,7 +232,7 @@ def test_closed_and_full_streams_are_no_fault_of_the_program(file: Any) -> None:
         (f"{render} - </dev/null", 1, "antiphon: standard input is empty"),
     ):
         done = subprocess.run(
-            line, shell=True, capture_output=True, text=True, timeout=120, check=False
+            line, shell=True, capture_output=True, text=True, timeout=600, check=False
         )
         assert (done.returncode, done.stderr[: len(told)]) == (code, told), (line, done.stderr)
         assert "fault in the program" not in done.stderr

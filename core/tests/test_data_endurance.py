@@ -104,7 +104,7 @@ def group_of(process: int) -> list[int]:
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="ps knows sessions on Linux")
 def test_workers_end_with_a_run_whose_first_process_was_killed(tmp_path: Path) -> None:
-    data = written(tmp_path / "in.jsonl", conversations(3000))
+    data = written(tmp_path / "in.jsonl", conversations(30_000))
     first = started(command(data, tmp_path / "out"), tmp_path / "out")
     try:
         assert len(group_of(first.pid)) > 2
@@ -120,7 +120,7 @@ def test_workers_end_with_a_run_whose_first_process_was_killed(tmp_path: Path) -
 
 
 def test_a_run_that_was_killed_with_all_its_processes_goes_on(tmp_path: Path) -> None:
-    data = written(tmp_path / "in.jsonl", conversations(600))
+    data = written(tmp_path / "in.jsonl", conversations(1000))
     output = tmp_path / "out"
     line = command(data, output)
     first = started(line, output)
@@ -138,4 +138,4 @@ def test_a_run_that_was_killed_with_all_its_processes_goes_on(tmp_path: Path) ->
         for path in sorted(output.glob("*.parquet"))
         for row in pq.read_table(path)["row"].to_pylist()
     ]
-    assert rows == list(range(600))
+    assert rows == list(range(1000))

@@ -186,7 +186,7 @@ def test_an_environment_of_a_plugin(fake: Any, tmp_path: Path) -> None:
 # Interruptions
 
 
-def start(output: Path, *arguments: str, slow: float = 0.05) -> subprocess.Popen[str]:
+def start(output: Path, *arguments: str, slow: float = 0.25) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SCRIPT, "rollout", "--output", str(output)]
     process = subprocess.Popen(
         [*command, "--limit", "10", "--batch-size", "3", *arguments],
@@ -217,7 +217,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(how: int, tmp_path: Pa
     process = start(output)
     wait_for_lines(part_path(output), 5)
     process.send_signal(how)
-    told, errors = process.communicate(timeout=120)
+    told, errors = process.communicate(timeout=600)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert "go on with --resume" in told
@@ -226,7 +226,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(how: int, tmp_path: Pa
     assert len(set(have)) == len(have)
 
     process = start(output, "--resume", slow=0)
-    told, errors = process.communicate(timeout=120)
+    told, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     assert "Resuming" in told
     assert sorted(conversations(output)) == sorted(f"{p}/{s}" for p in range(10) for s in range(2))

@@ -492,7 +492,7 @@ def test_a_collector_is_registered_weakly(make):
 
 
 def test_three_threads_are_answered_though_four_rows_are_waited_for(make):
-    wrapper = make(min_batch_size=4, batching_timeout=0.2)
+    wrapper = make(min_batch_size=4, batching_timeout=1)
     assert wrapper.batching
     with ThreadPoolExecutor(3) as pool:
         outs = list(pool.map(lambda t: wrapper(history(ask(t))), "abc"))

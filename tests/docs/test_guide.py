@@ -27,7 +27,7 @@ BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 def environment(folder: Path) -> dict[str, str]:
     """Make an environment of its own that sees this one's packages, and return its variables."""
     made = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", str(made)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", str(made)], check=True, timeout=600)
     seen = [
         path for path in sys.path if Path(path).name == "site-packages"
     ] or site.getsitepackages()
@@ -78,7 +78,7 @@ def follow(guide: str, folder: Path) -> tuple[Path, str]:
                 env=variables,
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=600,
                 check=False,
             )
             told += done.stdout
