@@ -11,17 +11,22 @@ from antiphon.reading.calls import Call, Progress, name_of, read_call
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.scan import Invalid, skip_white
 
-_START = re.compile(r'\{\s*("|\Z)|\[\s*([{A-Za-z_]|\Z)')
+_JSON = r'\{\s*(?:"|\Z)|\[\s*(?:\{\s*(?:"|\Z)|\Z)'
+_LIST = r"\[\s*(?:[^\W\d]|\Z)"
+_START = re.compile(f"{_JSON}|{_LIST}")
+_STARTS = {"json": re.compile(_JSON), "pythonic": re.compile(_LIST)}
+"""How calls without a marker begin, as far as the text goes."""
+
 _CUT = {
     "json": re.compile(
         r'\[?\s*\{\s*(?:"type"\s*:\s*"function"\s*,\s*)?"name"\s*:\s*"[^"]*"\s*,\s*'
         r'"(?:parameters|arguments)"'
     ),
-    "pythonic": re.compile(r"\[\s*[A-Za-z_][\w.]*\(\s*(?:[A-Za-z_]\w*\s*=|\Z)"),
+    "pythonic": re.compile(r"\[\s*[^\W\d][\w.]*\(\s*(?:[^\W\d]\w*\s*=|\Z)"),
 }
 """Beginnings of a call that leave no doubt."""
 
-_PYTHON_NAME = re.compile(r"\[\s*([A-Za-z_][\w.]*)\(")
+_PYTHON_NAME = re.compile(r"\[\s*([^\W\d][\w.]*)\(")
 
 Bare = tuple[list[Call], int]
 """Calls and where the last of them ends; no calls where there is anything else."""
@@ -41,6 +46,8 @@ def read_bare(compiled: Compiled, text: str, pos: int, final: bool) -> Bare | No
     start = skip_white(text, pos)
     waiting = False
     for form in compiled.bare:
+        if not _STARTS[form.form.style].match(text, start):
+            continue
         try:
             found = _read_run(compiled, form, text, start, final)
         except Invalid:

@@ -18,7 +18,14 @@ from antiphon.reading.call_parts import (
 )
 from antiphon.reading.compiled import CompiledCall, Mark
 from antiphon.reading.literals import decode_python
-from antiphon.reading.scan import WHITE, Invalid, Nested, decode_json, skip_white
+from antiphon.reading.scan import (
+    WHITE,
+    Invalid,
+    Nested,
+    decode_json,
+    skip_white,
+    without_start_of,
+)
 
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
@@ -117,7 +124,9 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     assert param is not None
     assert form is not None
     key_end = text.find(param.key_closer.core, pos)
-    bare_key = (text[pos:key_end] if key_end >= 0 else text[pos:]).strip(WHITE)
+    # A closer that is still coming is no part of the name.
+    certain = key_end if key_end >= 0 else without_start_of(param.key_closer.core, text)
+    bare_key = text[pos:certain].strip(WHITE)
     if "\n" in bare_key or param.closer.core in bare_key:
         raise Invalid("an argument's name is not whole")
     if key_end < 0:

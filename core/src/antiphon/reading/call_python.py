@@ -27,9 +27,11 @@ def read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Found
     except Invalid:
         # Strings that are not escaped: the calls reach to the closing marker.
         closers = [*call.block_closer.parts[:1], *call.closer.parts[:1], *call.ends]
+        if not _CALL_HEAD.match(text, at):
+            raise
         ends = [found for part in closers if (found := text.find(part, at)) >= 0]
         if not ends:
-            if closers and not final and _CALL_HEAD.match(text, at):
+            if closers and not final:
                 return MORE
             raise
         body = text[at : min(ends)].strip(WHITE)

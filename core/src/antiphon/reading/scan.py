@@ -29,6 +29,14 @@ def skip_white(text: str, pos: int) -> int:
     return pos
 
 
+def without_start_of(literal: str, text: str) -> int:
+    """Return where a text ends without what may be the beginning of a literal at its end."""
+    for size in range(min(len(literal) - 1, len(text)), 0, -1):
+        if text.endswith(literal[:size]):
+            return len(text) - size
+    return len(text)
+
+
 class Nested:
     """Finds the end of a JSON object or list, string-aware, in text that may grow.
 

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from antiphon.reading.bare import read_bare
+from antiphon.reading.bare import may_begin, read_bare
 from antiphon.reading.calls import Call, Found, Progress, name_of, read_call, step
 from antiphon.reading.compiled import Compiled, CompiledCall
 from antiphon.reading.events import Event, Tools
@@ -315,14 +315,14 @@ class CallStates(Turn):
         """Content that may be nothing but calls without markers: known only at its end."""
         compiled = self._compiled
         text = self._text
-        read = read_bare(compiled, text, self._pos, final)
+        start = skip_white(text, self._pos)
+        read = read_bare(compiled, text, start, final) if may_begin(text, start) else ([], start)
         if read is None:
             return False
         calls, end = read
         if not calls:
             self._state = "content"
             return True
-        start = skip_white(text, self._pos)
         self._piece("format", text[self._pos : start])
         for call in calls:
             self._add(call)
