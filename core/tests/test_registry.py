@@ -9,6 +9,7 @@ import pytest
 from antiphon import registry
 from antiphon.errors import FamilyNotFound, PluginConflict, PluginError
 from antiphon.families import ModelFamily
+from antiphon.plugins import PluginHost
 
 
 @pytest.fixture
@@ -119,3 +120,41 @@ def test_name_of_a_line_with_several_dialects_needs_a_tokenizer(parrot: ModelFam
 def test_unknown_template_name_suggests_the_near_one() -> None:
     with pytest.raises(FamilyNotFound, match="did you mean 'chatml_format'"):
         registry.resolve_template_name("chatml_fromat")
+
+
+def test_of_many_names_the_nearest_are_told() -> None:
+    birds = [
+        ModelFamily(f"bird{number}", "bird", "", source="{{ messages }}") for number in range(9)
+    ]
+    for bird in birds:
+        registry.register_family(bird)
+    try:
+        with pytest.raises(
+            FamilyNotFound, match=r"the nearest of \d+ are .*plugins show PLUGIN"
+        ) as told:
+            registry.resolve_template_name("unheard-of")
+    finally:
+        for bird in birds:
+            registry.unregister_family(bird.name)
+    assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["llama", "llama3.1", "codellama", "Llama-3-8B"])
+def test_a_line_whose_plugin_is_not_installed_is_told_with_the_remedy(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = PluginHost(sources=[])
+    monkeypatch.setattr(registry, "get_host", lambda: host)
+    with pytest.raises(
+        FamilyNotFound, match=f"named '{name}'; `pip install antiphon-llama` brings"
+    ):
+        registry.resolve_template_name(name)
+
+
+def test_a_template_name_without_its_dialect_is_no_suggestion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host = PluginHost(sources=[])
+    monkeypatch.setattr(registry, "get_host", lambda: host)
+    with pytest.raises(FamilyNotFound, match=r"there are chatml, chatml-bos, chatml_format\."):
+        registry.resolve_template_name("unheard-of")

@@ -31,6 +31,11 @@ class _RunTime:
 
 _run_time = _RunTime()
 
+#: Lines of models with a distribution of our own, ``antiphon-LINE``.
+_LINES = tuple(each for each in TEMPLATE_NAMES if each != "chatml_format")
+#: How many near names an error tells, and how many names at most it tells all of.
+_NEAREST, _FEW = 3, 8
+
 
 def _after_fork() -> None:
     _run_time.lock = threading.Lock()
@@ -154,13 +159,12 @@ def resolve_template_name(name: str, tokenizer: Any = None) -> ModelFamily:
         )
     if dialect is None and len(of_line) == 1:
         dialect = of_line[0].name
-    if dialect is not None:
-        return get_family(dialect)
-    family = _run_time.families.get(name) or get_host().get("family", name)
-    if family is None:
-        known = {*TEMPLATE_NAMES, *(family.name for family in families())}
-        raise FamilyNotFound(_not_found("template or family", name, known))
-    return get_family(name)
+    known = {family.name for family in families()}
+    for wanted in filter(None, (dialect, name)):
+        if wanted in known or get_host().get("family", wanted) is not None:
+            return get_family(wanted)
+    known |= {each for each, meant in TEMPLATE_NAMES.items() if meant in known}
+    raise FamilyNotFound(_not_found("template or family", name, known))
 
 
 def get_backend(name: str) -> BackendSpec:
@@ -210,17 +214,34 @@ def _get(kind: str, name: str, of: type[_Spec]) -> _Spec:
     return found
 
 
+def _missing_distribution(name: str) -> str | None:
+    """Return the distribution of ours that brings the line that a name speaks of, if it is not installed."""
+    line = next((each for each in _LINES if each in name.lower()), None)
+    installed = {record.distribution for record in get_host().records}
+    if line is None or f"antiphon-{line}" in installed:
+        return None
+    return None if any(family.line == line for family in families()) else f"antiphon-{line}"
+
+
 def _not_found(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence for a name that nobody registered."""
-    names = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in names}
-    near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
-    if near:
+    lowered = {candidate.lower(): candidate for candidate in sorted(known)}
+    near = difflib.get_close_matches(name.lower(), lowered, n=_NEAREST, cutoff=0.6)
+    missing = _missing_distribution(name) if "family" in kind else None
+    if missing is not None:
+        hint = f"`pip install {missing}` brings the dialects of that line."
+    elif near:
         hint = "did you mean " + " or ".join(repr(lowered[match]) for match in near) + "?"
-    elif names:
-        hint = "there are " + ", ".join(names) + "."
-    else:
+    elif not lowered:
         hint = "none is registered."
+    elif len(lowered) <= _FEW:
+        hint = "there are " + ", ".join(lowered.values()) + "."
+    else:
+        close = difflib.get_close_matches(name.lower(), lowered, n=_NEAREST, cutoff=0)
+        hint = (
+            f"the nearest of {len(lowered)} are {', '.join(lowered[each] for each in close)};"
+            " `antiphon plugins show PLUGIN` lists what a plugin brings."
+        )
     faulty = [record.name for record in get_host().records if record.status != "loaded"]
     if faulty:
         hint += (
