@@ -139,7 +139,11 @@ WRONG = [
     (["render", "{file}", "--tools", "{file}", "--family", "chatml"], "Item 0 of", MESSAGES),
     (["render", "{file}", "--tokenizer", "{file}"], "There is no tokenizer", [[1]]),
     (["render", "{file}", "--family", "chatml"], "this is not JSON", "[" * 100_000),
-    (["parse", "{file}", "--ids", "--family", "chatml"], "it is not JSON", "[" * 100_000),
+    (
+        ["parse", "{file}", "--ids", "--family", "chatml"],
+        "its JSON is nested too deeply",
+        "[" * 100_000,
+    ),
     (["view", "{file}", "--family", "chatml"], "is nested too deeply", "[" * 100_000),
     (["view", "{file}"], "Row 0 of", [{"input_ids": "ab", "labels": [1, 2]}]),
     (["view", "{file}"], "Row 0 of", [{"input_ids": 5}]),
@@ -171,6 +175,20 @@ def test_a_folder_in_place_of_a_file_is_told(
         told = capsys.readouterr().err
         assert told.startswith(f"antiphon: {tmp_path}: ")
         assert "Errno" not in told
+
+
+def test_a_path_without_a_tokenizer_is_told_what_it_lacks(
+    file: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", reason="it reads tokenizers")
+    (tmp_path / "empty").mkdir()
+    for place, words in (
+        (tmp_path / "empty", "holds no tokenizer.json"),
+        (Path(file(MESSAGES)), "it is no folder"),
+        (tmp_path / "nowhere", "there is no such folder"),
+    ):
+        assert run(["render", file(MESSAGES), "--tokenizer", str(place)]) == 1
+        assert words in capsys.readouterr().err
 
 
 def test_rows_of_every_form_are_read(file: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,8 @@ from antiphon.errors import (
 )
 from antiphon.tokenizer_files import read_tokenizer
 
+_TOKENIZER_FILES = ("*tok*", "*vocab*", "*.model")
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -79,7 +81,7 @@ def read_json(path: str, wanted: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidData(f"{_told(path)} holds no {wanted}: it is not JSON ({error}).") from error
+        raise InvalidData(f"{_told(path)} holds no {wanted}: {_fault(error)}.") from error
 
 
 def read_conversations(path: str) -> Iterator[Conversation]:
@@ -107,7 +109,7 @@ def read_conversations(path: str) -> Iterator[Conversation]:
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise InvalidData(f"{where}: this is not JSON ({error}).") from error
+                raise InvalidData(f"{where}: {_fault(error)}.") from error
             yield _conversation(where, value)
         return
     many = isinstance(whole, list) and whole and isinstance(whole[0], (list, dict))
@@ -163,6 +165,8 @@ def load_tokenizer(name: str | None) -> Any:
             f"The tokenizer {name!r} is read by transformers, which is not installed: pip install"
             " antiphon-transformers."
         )
+    if problem := _path_problem(name):
+        raise ModelNotFound(f"There is no tokenizer {name!r} to be had: {problem}.")
     try:
         return read_tokenizer(name)
     except Exception as error:  # a broken file makes transformers raise anything
@@ -225,6 +229,30 @@ def _conversation(where: str, value: Any) -> Conversation:
     except InvalidMessage as error:
         raise InvalidData(f"{where}: {reason_of(error)}.") from error
     return Conversation(where, made.messages, made.tools, made.variables)
+
+
+def _path_problem(name: str) -> str | None:
+    """Return why a path leads to no tokenizer, None where it may or where the name may be one of the hub."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if any(next(folder.glob(each), None) for each in _TOKENIZER_FILES):
+            return None
+        return (
+            "the folder holds no tokenizer.json, nor another file of a tokenizer's; save_pretrained of"
+            " the tokenizer writes them"
+        )
+    if folder.exists():
+        return "it is no folder; give the one that holds the tokenizer's files, or a hub name"
+    if folder.is_absolute() or name.startswith(".") or len(folder.parts) > 2:
+        return "there is no such folder; give one that is there, or a hub name"
+    return None
+
+
+def _fault(error: ValueError | RecursionError) -> str:
+    """Return why a text can't be read as JSON."""
+    if isinstance(error, RecursionError):
+        return "its JSON is nested too deeply to be read"
+    return f"this is not JSON ({error})"
 
 
 def _kind(value: Any) -> str:

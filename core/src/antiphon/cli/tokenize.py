@@ -47,6 +47,11 @@ if TYPE_CHECKING:
     metavar="KEY",
     help="Messages in which this key is false or 0 are not trained.",
 )
+@click.option(
+    "--preference",
+    is_flag=True,
+    help="Rows hold a prompt, a chosen and a rejected answer; ids are made of all three.",
+)
 @click.option("--max-length", type=click.IntRange(min=1), help="Tokens of a sample at most.")
 @click.option(
     "--long",
@@ -81,6 +86,7 @@ def tokenize(
     train: Any,
     roles: str,
     marked_by: str | None,
+    preference: bool,
     max_length: int | None,
     long: Any,
     workers: int,
@@ -93,11 +99,14 @@ def tokenize(
 
     DATA is files, a pattern of files, or a folder of files (JSON lines, JSON, Parquet, Arrow), a data set saved to
     disk, or the name of one on the hub. Each of the assistant's turns is trained in the context that the model has
-    when it writes it; where the template rewrites earlier turns, a conversation becomes several samples. Rows count
-    from 0. What became of rows that were split, truncated or refused is in OUTPUT/_report.jsonl.
+    when it writes it; where the template rewrites earlier turns, a conversation becomes several samples. Of rows with
+    a prompt and a completion only the completion is trained. Rows count from 0. What became of rows that were split,
+    truncated or refused is in OUTPUT/_report.jsonl.
     """
     from antiphon.data import SampleOptions, TrainOn, open_rows, tokenize_dataset
+    from antiphon.data.preferences import PREFERENCE_COLUMNS
     from antiphon.data.shards import check_output
+    from antiphon.data.sources import COLUMNS
 
     check_output(output, resume=resume, overwrite=overwrite)
     options = SampleOptions(
@@ -110,8 +119,10 @@ def tokenize(
         ),
         max_length=max_length,
         long=long,
+        preference=preference,
     )
-    source = open_rows(*data, split=split, config=config)
+    columns = PREFERENCE_COLUMNS if preference else COLUMNS
+    source = open_rows(*data, split=split, config=config, columns=columns)
     with _Bar(source.total) as bar:
         totals = tokenize_dataset(
             source,
