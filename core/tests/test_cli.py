@@ -138,7 +138,7 @@ WRONG = [
     (["parse", "{file}"], "family", TEXT),
     (["render", "{file}", "--tools", "{file}", "--family", "chatml"], "Item 0 of", MESSAGES),
     (["render", "{file}", "--tokenizer", "{file}"], "There is no tokenizer", [[1]]),
-    (["render", "{file}", "--family", "chatml"], "this is not JSON", "[" * 100_000),
+    (["render", "{file}", "--family", "chatml"], "its JSON is nested too deeply", "[" * 100_000),
     (
         ["parse", "{file}", "--ids", "--family", "chatml"],
         "its JSON is nested too deeply",
