@@ -15,7 +15,7 @@ from antiphon_transformers.kinds import is_sharded
 from tiny_models import END, build
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -103,6 +103,18 @@ def tensor_parallel(rank):
     assert END not in made[0][:-1]
 
 
+def gathered_as_a_whole_only():
+    """FSDP1, around the whole model and around each layer, is refused before anything is computed."""
+    cpu = torch.device("cpu")  # told, or FSDP1 asks for an accelerator
+    whole = FullyShardedDataParallel(build("llama"), device_id=cpu)
+    parts = build("llama")
+    for index, layer in enumerate(parts.model.layers):
+        parts.model.layers[index] = FullyShardedDataParallel(layer, device_id=cpu)
+    for model in (whole, parts):
+        with pytest.raises(InvalidParameter, match=r"FullyShardedDataParallel.*fully_shard"):
+            TransformersBackend(model)
+
+
 def work(rank, store, results):
     torch.set_num_threads(1)
     distributed.init_process_group(
@@ -115,6 +127,7 @@ def work(rank, store, results):
     try:
         sharded(rank)
         tensor_parallel(rank)
+        gathered_as_a_whole_only()
         results.put(None)
     except BaseException:  # told in the parent
         results.put(traceback.format_exc())
