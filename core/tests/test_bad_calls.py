@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,12 +13,14 @@ from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import (
     Scores,
     TokenBatch,
+    check_flags,
     check_params,
     check_rows,
     check_scoring,
 )
 from antiphon.generation.batching import Batcher
 from antiphon.generation.distributions import RaggedCategorical
+from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.scoring import pad_rows, selected_log_probs
 from antiphon.generation.stopping import find_end_ids
 from tensordict import TensorDict
@@ -247,3 +250,61 @@ def test_a_prompt_that_its_row_does_not_begin_with_says_nothing_of_the_answer():
     padded = {"prompt": torch.tensor([[1, 2], [0, 5]]), "full": full}
     with pytest.raises(InvalidParameter, match="Row 1 does not begin with its prompt"):
         wrapper._get_sft_dist(TensorDict({"tokens": padded}, 2))
+
+
+class Refusing:
+    """Answers neither comparison nor question."""
+
+    def __bool__(self):
+        raise RuntimeError("is it true?")
+
+    def __eq__(self, other):
+        raise RuntimeError("is it equal?")
+
+    __hash__ = None
+
+
+ABSURD = [
+    *(-1, 10**30, -(10**30), 0.5, math.nan, math.inf, 1 + 2j, b"x", "\ud800", "\0", "a" * 100_000),
+    *([], [None], [[1]], {"a": 1}, {1: 2}, {"a"}, range(3), iter([1]), object(), print, int, ...),
+    *(torch.tensor([1, 2]), torch.tensor([True, False]), torch.tensor([]), torch.zeros(2, 2)),
+    *(torch.tensor(math.nan), torch.tensor(1 + 2j), torch.empty(1, device="meta")),
+    torch.sparse_coo_tensor([[0]], [1.0], (2,), check_invariants=True),
+    *(np.array([1, 2]), np.array("a"), np.float64("nan"), np.bool_(True), Refusing()),
+]
+
+
+def taken_or_refused(call):
+    """A call is answered, or refused in a sentence that can be read."""
+    told = ""
+    try:
+        call()
+    except InvalidParameter as error:
+        told = str(error)
+    assert told == "" or 20 < len(told) < 400
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(SamplingParams)])
+def test_a_parameter_takes_or_refuses_whatever_it_is_given(name):
+    base = SamplingParams(temperature=0.5)
+    for value in ABSURD:
+        taken_or_refused(lambda value=value: SamplingParams(**{name: value}))
+        given = {name: value}
+        if name != "extras":
+            taken_or_refused(lambda given=given: SamplingParams.from_kwargs(given, base=base))
+
+
+@pytest.mark.parametrize("value", ABSURD, ids=lambda value: type(value).__name__)
+def test_whatever_stands_in_a_calls_place_is_taken_or_refused(value):
+    taken_or_refused(lambda: SamplingParams.from_kwargs(value))
+    taken_or_refused(lambda: check([[1], value]))
+    taken_or_refused(lambda: check([[1, value]]))
+    taken_or_refused(lambda: find_end_ids(None, value))
+    for given in (value, [value]):
+        taken_or_refused(lambda given=given: TokenBatch([[1]], seeds=given))
+        taken_or_refused(lambda given=given: TokenBatch([[1]], groups=given))
+        taken_or_refused(lambda given=given: check_scoring(TokenBatch([[1]]), given, 1.0))
+    taken_or_refused(lambda: check_scoring(TokenBatch([[1]]), None, value))
+    if not isinstance(value, bool):
+        with pytest.raises(InvalidParameter, match="entropy must be True or False"):
+            check_flags(entropy=value)

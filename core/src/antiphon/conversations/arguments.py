@@ -36,6 +36,22 @@ def switch(name: str, value: Any) -> Any:
     raise InvalidParameter(f"{name} must be True or False, got {said(value)}")
 
 
+def plain(name: str, value: Any) -> Any:
+    """A number or numbers of numpy or torch as Python's own; anything else as it is.
+
+    Raises:
+        InvalidParameter: `value` is a tensor whose numbers can't be read (on the meta device, or sparse).
+    """
+    if not hasattr(value, "tolist"):
+        return value
+    try:
+        return value.tolist()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InvalidParameter(
+            f"{name} is a {type(value).__name__} whose numbers can't be read; pass plain numbers."
+        ) from error
+
+
 def shape_of(shape: Any) -> torch.Size:
     """A shape that was given as a number, as several, or as a sequence of them; -1 is a size left open.
 

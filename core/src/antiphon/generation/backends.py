@@ -8,10 +8,12 @@ implement `Backend`, and register a `BackendSpec` whose factory takes ``(model, 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
+from antiphon.conversations.arguments import plain, said
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.sampling import SamplingParams, prompt_seeds
 
@@ -45,15 +47,23 @@ class TokenBatch:
             InvalidParameter: These are no rows of ids, no seeds, or not as many as there are rows.
         """
         object.__setattr__(self, "rows", _lists(self.rows))
-        for seed in self.seeds or ():
-            if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 1 << 64:
-                raise InvalidParameter(f"Seeds must be whole numbers below 2**64, not {seed!r}.")
         for name in ("seeds", "groups"):
             values = getattr(self, name)
-            if values is not None and len(values) != len(self.rows):
+            if values is None:
+                continue
+            values = plain(name, values)
+            if not isinstance(values, (list, tuple, range)):
+                raise InvalidParameter(f"{name} must be one number per row, not {said(values)}.")
+            for value in values:
+                if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 1 << 64:
+                    raise InvalidParameter(
+                        f"{name.capitalize()} must be whole numbers below 2**64, not {said(value)}."
+                    )
+            if len(values) != len(self.rows):
                 raise InvalidParameter(
                     f"{name} has {len(values)} entries for {len(self.rows)} rows; give one per row."
                 )
+            object.__setattr__(self, name, list(values))
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -364,14 +374,14 @@ def _lists(rows: Any) -> list[list[int]]:
     """Return rows that may be lists, tuples, arrays or tensors as lists."""
     if type(rows) is list and all(type(row) is list for row in rows):
         return rows
-    given = rows.tolist() if hasattr(rows, "tolist") else rows
+    given = plain("A batch", rows)
     if not isinstance(given, (list, tuple)):
         raise InvalidParameter(
             f"A batch has rows of token ids, such as [[1, 2], [3]], not {type(rows).__name__}."
         )
     made = []
     for index, row in enumerate(given):
-        ids = row.tolist() if hasattr(row, "tolist") else row
+        ids = plain(f"Row {index}", row)
         if not isinstance(ids, (list, tuple)):
             raise InvalidParameter(
                 f"Row {index} is {type(row).__name__}, not a list of token ids, such as [1, 2]."
@@ -404,6 +414,26 @@ def check_params(params: Any) -> None:
         )
 
 
+def check_flags(**flags: bool) -> None:
+    """Refuse what is neither True nor False.
+
+    Raises:
+        InvalidParameter: Names the argument.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidParameter(f"{name} must be True or False, not {said(value)}.")
+
+
+def _is_id(value: Any) -> bool:
+    """Whether something is a whole number, of whatever kind."""
+    try:
+        operator.index(value)
+    except (TypeError, RuntimeError):  # the latter of a tensor without data
+        return False
+    return not isinstance(value, bool)
+
+
 def check_scoring(batch: TokenBatch, starts: Sequence[int] | None, temperature: float) -> list[int]:
     """Return the first position that is asked for of each row.
 
@@ -412,19 +442,19 @@ def check_scoring(batch: TokenBatch, starts: Sequence[int] | None, temperature: 
     """
     number = isinstance(temperature, (int, float)) and not isinstance(temperature, bool)
     if not number or not 0 < temperature < float("inf"):
-        raise InvalidParameter(f"temperature must be a number above 0, not {temperature!r}.")
+        raise InvalidParameter(f"temperature must be a number above 0, not {said(temperature)}.")
     if starts is None:
         return [0] * len(batch)
-    given = starts.tolist() if hasattr(starts, "tolist") else starts
+    given = plain("starts", starts)
     if not isinstance(given, (list, tuple, range)):
-        raise InvalidParameter(f"starts must be a list of positions, not {starts!r}.")
+        raise InvalidParameter(f"starts must be a list of positions, not {said(starts)}.")
     if len(given) != len(batch):
         raise InvalidParameter(
             f"starts has {len(given)} entries for {len(batch)} rows; give one per row."
         )
     for row, start in enumerate(given):
         if isinstance(start, bool) or not isinstance(start, int):
-            raise InvalidParameter(f"Row {row} starts at {start!r}, which is no position.")
+            raise InvalidParameter(f"Row {row} starts at {said(start)}, which is no position.")
     return [max(0, start) for start in given]
 
 
@@ -457,10 +487,11 @@ def check_rows(
                 "shorten the conversation or choose a model with a longer context."
             )
         if set(map(type, row)) != {int}:
-            odd = next(i for i in row if type(i) is not int)
-            if isinstance(odd, bool) or not hasattr(odd, "__index__"):
+            odd = [i for i in row if not _is_id(i)]
+            if odd:
+                shown, kind = repr(odd[0])[:60], type(odd[0]).__name__
                 raise InvalidParameter(
-                    f"Row {index} holds {odd!r}, a {type(odd).__name__}, which is no token id; encode text first."
+                    f"Row {index} holds {shown}, a {kind}, which is no token id; encode text first."
                 )
         if min(row) < 0 or max(row) >= vocab_size:
             wrong = next(i for i in row if not 0 <= i < vocab_size)

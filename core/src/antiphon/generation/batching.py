@@ -27,6 +27,7 @@ from antiphon.generation.backends import (
     Scores,
     TokenBatch,
     check_batch,
+    check_flags,
     check_params,
     check_scoring,
 )
@@ -226,6 +227,7 @@ class Batcher:
             BatchingClosed: The queue is closed.
         """
         check_batch(batch)
+        check_flags(entropy=entropy)
         first = check_scoring(
             batch, starts, temperature
         )  # joined, wrong ones would be those of others' rows

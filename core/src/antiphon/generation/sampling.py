@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from antiphon.conversations.arguments import plain, said
 from antiphon.errors import InvalidParameter
 
 LogProbConvention = Literal["raw", "temperature"]
@@ -137,13 +138,13 @@ class SamplingParams:
             value = getattr(self, each.name)
             if value is None:
                 put(self, each.name, each.default)
-            elif hasattr(value, "tolist"):  # a number or numbers of numpy or torch
-                put(self, each.name, value.tolist())
+            else:
+                put(self, each.name, plain(each.name, value))
         put(self, "stop_sequences", _strings("stop_sequences", self.stop_sequences))
         put(self, "stop_token_ids", _ids("stop_token_ids", self.stop_token_ids))
         if self.end_token_ids is not None:
             put(self, "end_token_ids", _ids("end_token_ids", self.end_token_ids))
-        if self.top_k == -1:
+        if isinstance(self.top_k, int) and self.top_k == -1:
             put(self, "top_k", 0)
         if self.logprobs is False or self.logprobs is True:
             put(self, "logprobs", 0)
@@ -163,14 +164,14 @@ class SamplingParams:
             put(self, "do_sample", False)
         if not self.do_sample:
             put(self, "temperature", 0.0)
-        if self.early_stopping not in (True, False, "never"):
+        early, convention = self.early_stopping, self.log_prob_convention
+        if not isinstance(early, bool) and not (isinstance(early, str) and early == "never"):
             raise InvalidParameter(
-                f"early_stopping must be True, False or 'never', not {self.early_stopping!r}."
+                f"early_stopping must be True, False or 'never', not {said(early)}."
             )
-        if self.log_prob_convention not in ("raw", "temperature"):
+        if not isinstance(convention, str) or convention not in ("raw", "temperature"):
             raise InvalidParameter(
-                "log_prob_convention must be 'raw' or 'temperature', not "
-                f"{self.log_prob_convention!r}."
+                f"log_prob_convention must be 'raw' or 'temperature', not {said(convention)}."
             )
         if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
             raise InvalidParameter(
@@ -208,9 +209,10 @@ class SamplingParams:
         """
         if base is not None and not isinstance(base, SamplingParams):
             raise InvalidParameter(f"base must be SamplingParams, not {type(base).__name__}.")
-        values, own = _standard(kwargs or {}, extras, backend)
+        values, own = _standard({} if kwargs is None else kwargs, extras, backend)
         values = {
-            name: _DEFAULTS[name] if value is None else value for name, value in values.items()
+            name: _DEFAULTS[name] if value is None else plain(name, value)
+            for name, value in values.items()
         }
         others = {**(base.extra if base else {}), **own}
         if (
@@ -225,13 +227,13 @@ class SamplingParams:
         if values.get("do_sample") is False and values.get("temperature", 0) not in (0, 1):
             raise InvalidParameter(
                 "When do_sample=False (greedy decoding), temperature must be 0 or left out, not "
-                f"{values['temperature']!r}."
+                f"{said(values['temperature'])}."
             )
         heat = values.get("temperature", 0)
         warm = isinstance(heat, (int, float)) and heat > 0  # what is no number is refused below
         if base is not None and "do_sample" not in values and warm:
             values["do_sample"] = True
-        if base is not None and values.get("do_sample") and not base.do_sample:
+        if base is not None and values.get("do_sample") is True and not base.do_sample:
             values.setdefault("temperature", 1.0)
         if base is None:
             return cls(**values, extras=tuple(others.items()))
@@ -364,7 +366,7 @@ def _pairs(extras: Any) -> tuple[tuple[str, Any], ...]:
     )
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidParameter(f"extras must be pairs of a name and a value, not {pair!r}.")
+            raise InvalidParameter(f"extras must be pairs of a name and a value, not {said(pair)}.")
     return tuple(
         sorted(((name, _freeze(value)) for name, value in pairs), key=lambda pair: pair[0])
     )
@@ -389,7 +391,7 @@ def _tuple(name: str, value: Any, what: str) -> tuple[Any, ...]:
     if value is None:
         return ()
     if not isinstance(value, Iterable):
-        raise InvalidParameter(f"{name} must be {what}, not {value!r}.")
+        raise InvalidParameter(f"{name} must be {what}, not {said(value)}.")
     return tuple(value)
 
 
@@ -397,7 +399,7 @@ def _strings(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
     strings = (value,) if isinstance(value, str) else _tuple(name, value, "strings")
     for text in strings:
         if not isinstance(text, str) or not text:
-            raise InvalidParameter(f"{name} must be strings that are not empty, not {text!r}.")
+            raise InvalidParameter(f"{name} must be strings that are not empty, not {said(text)}.")
     return strings
 
 
@@ -405,7 +407,7 @@ def _ids(name: str, value: int | Iterable[int] | None) -> tuple[int, ...]:
     ids = (value,) if isinstance(value, int) else _tuple(name, value, "token ids")
     for number in ids:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise InvalidParameter(f"{name} must be token ids, not {number!r}.")
+            raise InvalidParameter(f"{name} must be token ids, not {said(number)}.")
     return tuple(sorted(set(ids)))
 
 
@@ -417,7 +419,7 @@ def _flag(name: str, value: Any, *, counts: bool = False) -> bool:
     ):  # vLLM's prompt_logprobs=0 asks for the prompt ids' own log-probs
         return True if not isinstance(value, bool) else value
     if not isinstance(value, bool):
-        raise InvalidParameter(f"{name} must be True or False, not {value!r}.")
+        raise InvalidParameter(f"{name} must be True or False, not {said(value)}.")
     return value
 
 
@@ -428,7 +430,7 @@ def _check_int(name: str, value: Any, low: int) -> None:
         raise InvalidParameter(f"seed must be below 2**64, not {value}.")
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         told = _IN_WORDS.get(name, f"{name} must be a whole number of at least {low}")
-        raise InvalidParameter(f"{told}: {name}={value!r}.")
+        raise InvalidParameter(f"{told}: {name} is {said(value)}.")
 
 
 def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> float:
@@ -438,15 +440,14 @@ def _float(name: str, value: Any, low: float, high: float, open_low: bool) -> fl
         upper = f" and at most {high}" if high < _INFINITY else ""
         lower = f" {bracket} {low}" if low > -_INFINITY else ""
         told = _IN_WORDS.get(name, f"{name} must be a number{lower}{upper}")
-        raise InvalidParameter(f"{told}: {name}={value!r}.")
+        raise InvalidParameter(f"{told}: {name} is {said(value)}.")
     if not math.isfinite(value):
         raise InvalidParameter(f"{name} must be finite, not {value!r}.")
     return float(value)
 
 
 def _freeze(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = plain("A parameter of the backend's own", value)
     if isinstance(value, (set, frozenset)):
         return frozenset(map(_freeze, value))
     if isinstance(value, (list, tuple)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from antiphon.conversations.arguments import plain, said
 from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import FinishReason
 from antiphon.generation.sampling import SamplingParams
@@ -79,10 +80,10 @@ def find_end_ids(tokenizer: Any, *declared: int | Iterable[int] | None) -> froze
     """
     found: set[int] = set()
     for value in (*declared, getattr(tokenizer, "eos_token_id", None)):
-        ids: Any = value.tolist() if hasattr(value, "tolist") else value  # type: ignore[union-attr]
+        ids: Any = plain("end_ids", value)
         several = [ids] if isinstance(ids, int) else [] if ids is None else ids
         if not isinstance(several, Iterable) or not all(isinstance(i, int) for i in several):
-            raise InvalidParameter(f"End tokens must be token ids, not {value!r}.")
+            raise InvalidParameter(f"End tokens must be token ids, not {said(value)}.")
         found.update(several)
     if tokenizer is not None:
         found.update(_family_ends(tokenizer))

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
+from antiphon.conversations.arguments import said
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.backends import (
     Generation,
     Scores,
     TokenBatch,
+    check_flags,
     check_params,
     check_rows,
     check_scoring,
@@ -84,6 +86,7 @@ class TransformersBackend:
             ModelNotFound: The model can't be had.
             InvalidParameter: A setting that can't hold.
         """
+        check_flags(pack=pack)
         self.model, self.tokenizer = load_model(
             model, tokenizer=tokenizer, dtype=dtype, device=device, **options
         )
@@ -157,6 +160,7 @@ class TransformersBackend:
             batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
         )
         first = check_scoring(batch, starts, temperature)
+        check_flags(entropy=entropy, requires_grad=requires_grad)
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
             self._look_at_weights()
@@ -167,7 +171,7 @@ class TransformersBackend:
                     self.forward,
                     batch.rows[part.start : part.stop],
                     first[part.start : part.stop],
-                    temperature,
+                    float(temperature),
                     entropy,
                     self._tokens_per_forward,
                     part,
@@ -194,6 +198,7 @@ class TransformersBackend:
         check_rows(
             batch, backend=self.name, vocab_size=self.vocab_size, max_context=self.max_context
         )
+        check_flags(requires_grad=requires_grad)
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         found: dict[int, torch.Tensor] = {}
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
@@ -411,7 +416,9 @@ class TransformersBackend:
 def whole(name: str, value: Any, least: int) -> int:
     """Return a setting that must be a whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidParameter(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        raise InvalidParameter(
+            f"{name} must be a whole number of at least {least}, not {said(value)}."
+        )
     return value
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from antiphon.conversations.arguments import device_named
+from antiphon.conversations.arguments import device_named, said
 from antiphon.errors import InvalidParameter, ModelNotFound
 from antiphon.tokenizer_files import read_tokenizer
 from transformers import AutoModelForCausalLM
@@ -57,7 +57,7 @@ def load_model(
     name = os.fspath(model)
     if name in embedded.NAMES:
         name = str(embedded.embedded_folder())
-    elif name.endswith(".gguf") and Path(name).is_file():
+    elif name.endswith(".gguf") and os.path.isfile(name):
         name, gguf_file = str(Path(name).parent), Path(name).name
     if gguf_file is not None:
         options["gguf_file"] = gguf_file
@@ -118,21 +118,21 @@ def _device(device: str | torch.device | None) -> torch.device | None:
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
-    if dtype is None or dtype == "auto":
+    if dtype is None or (isinstance(dtype, str) and dtype == "auto"):
         return None
     if isinstance(dtype, torch.dtype):
         return dtype
     found = getattr(torch, dtype, None) if isinstance(dtype, str) else None
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise InvalidParameter(
-            f"{dtype!r} is not a floating-point dtype; use float32, bfloat16 or float16."
+            f"{said(dtype)} is not a floating-point dtype; use float32, bfloat16 or float16."
         )
     return found
 
 
 def _missing(what: str, name: str, error: Exception) -> str:
     reason = str(error).strip().split("\n")[0].rstrip(".")
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # which no name is too long for
         return f"The folder {name} holds no {what} that transformers can load: {reason}."
     return (
         f"There is no {what} {name!r}: it is not a folder here, and the hub did not give it ({reason}); check the "
