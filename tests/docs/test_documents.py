@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 import pytest
-from antiphon.cli import COMMANDS
+from antiphon.cli import COMMANDS, run
 from antiphon.families import load_object
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +116,18 @@ def test_the_commands_of_documents_are_found() -> None:
     assert lines == [["render", "FILE", "--explain"], ["plugins", "list"], ["nope"]]
     assert [list(unknown_parts(words)) for words in lines] == [[], [], ["nope"]]
     assert list(unknown_parts(["render", "--explian"])) == ["--explian"]
+
+
+@named
+def test_the_plugins_that_documents_make_can_be_made(
+    document: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = map(words_of, COMMAND.findall(document.read_text(encoding="utf-8")))
+    made = [words for words in lines if words[:2] == ["plugins", "new"] and len(words) >= 4]
+    for number, words in enumerate(made):
+        if all(re.fullmatch(r"[a-z][\w.-]*", word) for word in words[2:4]):  # not KIND or NAME
+            folder = str(tmp_path / str(number))
+            assert run([*words[:4], "--folder", folder]) == 0, capsys.readouterr().err
 
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
