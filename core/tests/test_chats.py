@@ -8,10 +8,10 @@ import pytest
 from antiphon.conversations.chats import (
     map_chats,
     openai_messages,
-    row_messages,
     stored_call,
     stored_message,
 )
+from antiphon.conversations.dataset_rows import row_messages
 from antiphon.errors import InvalidMessage
 
 
@@ -181,7 +181,7 @@ def test_placeholders_do_not_come_out() -> None:
             "needs the name",
         ),
         ([[{"role": "assistant", "content": "", "tool_calls": "f()"}]], "must be a list of calls"),
-        ([{"messages": None, "text": "x"}], "conversation 0: the row has none of messages"),
+        ([{"messages": None, "text": "x"}], "conversation 0: the row holds a text, not messages"),
         ([{"messages": "[{"}], "conversation 0: the messages are a string that is not JSON"),
         ([{"messages": "hello"}], "conversation 0: expected a list of messages, got str"),
         ([[{"from": "martian", "value": "x"}]], "unknown speaker 'martian'"),

@@ -124,7 +124,7 @@ def test_commands_and_code_of_the_data_guide_print_what_it_says(tmp_path: Path) 
     _, told = follow(DATA.replace("Qwen/Qwen3-8B", str(QWEN)), tmp_path)
     blocks = re.findall(r"^```(\w*)(?: \S+)?\n(.*?)^```$", DATA, re.MULTILINE | re.DOTALL)
     outputs = [text for language, text in blocks if not language]
-    assert len(outputs) == 3
+    assert len(outputs) == 4
     for output in outputs:
         assert output in told
 

@@ -13,6 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from antiphon.conversations.dataset_rows import is_message, listed, row_messages, short
 from antiphon.engine.sampled import fits_as_found, found_mark
 from antiphon.errors import InvalidMessage
 
@@ -58,7 +59,6 @@ _SHAREGPT_ROLES = {
 }
 # Where messages of such data sets have their text, if not in their content.
 _TEXT_KEYS = ("value", "text")
-_ROW_KEYS = ("messages", "conversations", "conversation", "chat", "dialog")
 _KNOWN = frozenset((*FIELDS, *_REASONING, "function_call"))
 _PLAIN_FIELDS = 3  # role, content and is_complete
 _TOOL_ROLES = frozenset(("tool", "function", "ipython"))
@@ -86,14 +86,14 @@ def stored_message(message: Mapping[str, Any]) -> dict[str, Any]:
 def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise InvalidMessage(
-            f"a message must be a mapping with a role, got {type(message).__name__} {_short(message)}"
+            f"a message must be a mapping with a role, got {type(message).__name__} {short(message)}"
         )
     if "role" not in message and "from" in message:
         message = _from_sharegpt(message)
     role = message.get("role")
     if not isinstance(role, str):
         raise InvalidMessage(
-            f"a message needs a role that is a string, got {_short(role)} in {_short(dict(message))}"
+            f"a message needs a role that is a string, got {short(role)} in {short(dict(message))}"
         )
     stored: dict[str, Any] = {"role": role}
     content = message.get("content")
@@ -108,9 +108,7 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     try:
         stored["is_complete"] = True if complete is None else bool(complete)
     except (RuntimeError, TypeError, ValueError) as error:  # a tensor of several values, for one
-        raise InvalidMessage(
-            f"is_complete must be true or false, got {_short(complete)}"
-        ) from error
+        raise InvalidMessage(f"is_complete must be true or false, got {short(complete)}") from error
     calls = message.get("tool_calls")
     function_call = message.get("function_call")
     if calls is None and function_call is not None:
@@ -120,7 +118,7 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     responses = message.get("tool_responses")
     if responses is not None:
         if isinstance(responses, str) or not isinstance(responses, Sequence):
-            raise InvalidMessage(f"tool_responses must be a list, got {_short(responses)}")
+            raise InvalidMessage(f"tool_responses must be a list, got {short(responses)}")
         stored["tool_responses"] = list(responses)
     for name in _REASONING:
         reasoning = message.get(name)
@@ -146,13 +144,13 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
     nested = message.get("extra")
     if nested is not None:
         if not isinstance(nested, Mapping):
-            raise InvalidMessage(f"extra must be a mapping of further keys, got {_short(nested)}")
+            raise InvalidMessage(f"extra must be a mapping of further keys, got {short(nested)}")
         extra = {**nested, **extra}
     if extra:
         stored["extra"] = extra
     if len(stored) == 2 and "content" not in message and role != NO_ROLE:
         raise InvalidMessage(
-            f"the {role} message has neither content nor tool calls: {_short(dict(message))}"
+            f"the {role} message has neither content nor tool calls: {short(dict(message))}"
         )
     if "content" not in stored:
         stored["content"] = None
@@ -161,7 +159,7 @@ def _stored_in_full(message: Mapping[str, Any]) -> dict[str, Any]:
 
 def _string(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidMessage(f"{name} must be a string, got {type(value).__name__} {_short(value)}")
+        raise InvalidMessage(f"{name} must be a string, got {type(value).__name__} {short(value)}")
     return value
 
 
@@ -169,7 +167,7 @@ def _token_ids(value: Any) -> list[int]:
     try:
         ids = list(map(operator.index, value.tolist() if hasattr(value, "tolist") else value))
     except TypeError as error:
-        raise InvalidMessage(f"token_ids must be a list of ids, got {_short(value)}") from error
+        raise InvalidMessage(f"token_ids must be a list of ids, got {short(value)}") from error
     if ids and min(ids) < 0:
         raise InvalidMessage(f"token_ids hold {min(ids)}, which is no id")
     return ids
@@ -179,7 +177,7 @@ def _log_probs(value: Any) -> list[float]:
     try:
         return list(map(float, value.tolist() if hasattr(value, "tolist") else value))
     except (TypeError, ValueError) as error:
-        raise InvalidMessage(f"log_probs must be a list of numbers, got {_short(value)}") from error
+        raise InvalidMessage(f"log_probs must be a list of numbers, got {short(value)}") from error
 
 
 def _content(content: Any) -> Any:
@@ -193,7 +191,7 @@ def _content(content: Any) -> Any:
     if to_parts is not None:
         return to_parts()
     raise InvalidMessage(
-        f"content must be a string or a list of parts, got {type(content).__name__} {_short(content)}"
+        f"content must be a string or a list of parts, got {type(content).__name__} {short(content)}"
     )
 
 
@@ -208,7 +206,7 @@ def _part(part: Any) -> dict[str, Any]:
         parts = to_parts()
         if len(parts) == 1:
             return dict(parts[0])
-    raise InvalidMessage(f"a content part must be a mapping with a type, got {_short(part)}")
+    raise InvalidMessage(f"a content part must be a mapping with a type, got {short(part)}")
 
 
 def _tool_calls(calls: Any) -> list[dict[str, Any]]:
@@ -217,12 +215,12 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]]:
             calls = json.loads(calls)
         except (ValueError, RecursionError) as error:
             raise InvalidMessage(
-                f"tool_calls must be a list of calls, or JSON of one, got {_short(calls)}"
+                f"tool_calls must be a list of calls, or JSON of one, got {short(calls)}"
             ) from error
     if isinstance(calls, Mapping):
         calls = [calls] if len(calls) else []  # a tensordict is a mapping, and has no truth
     if isinstance(calls, str) or not isinstance(calls, Sequence):
-        raise InvalidMessage(f"tool_calls must be a list of calls, got {_short(calls)}")
+        raise InvalidMessage(f"tool_calls must be a list of calls, got {short(calls)}")
     return [stored_call(call) for call in calls]
 
 
@@ -235,7 +233,7 @@ def stored_call(call: Any) -> dict[str, Any]:
         InvalidMessage: not a mapping, or no function name and no raw text of a malformed call either.
     """
     if not isinstance(call, Mapping):
-        raise InvalidMessage(f"a tool call must be a mapping with a name, got {_short(call)}")
+        raise InvalidMessage(f"a tool call must be a mapping with a name, got {short(call)}")
     outer = {key: value for key, value in call.items() if value is not None}
     function = outer.pop("function", None)
     if isinstance(function, Mapping):
@@ -248,9 +246,7 @@ def stored_call(call: Any) -> dict[str, Any]:
         if "parameters" in inner:
             inner.setdefault("arguments", inner.pop("parameters"))
     if not isinstance(inner.get("name"), str) and "raw" not in outer:
-        raise InvalidMessage(
-            f"a tool call needs the name of its function, got {_short(dict(call))}"
-        )
+        raise InvalidMessage(f"a tool call needs the name of its function, got {short(dict(call))}")
     if "arguments" in inner:
         inner["arguments"] = _arguments(inner["arguments"])
     stored = {"type": outer.pop("type", "function")}
@@ -280,7 +276,7 @@ def _from_sharegpt(message: Mapping[str, Any]) -> dict[str, Any]:
     role = _SHAREGPT_ROLES.get(source.lower() if isinstance(source, str) else source)
     if role is None:
         raise InvalidMessage(
-            f"'from' names an unknown speaker {_short(source)}; known: {', '.join(sorted(_SHAREGPT_ROLES))}"
+            f"'from' names an unknown speaker {short(source)}; known: {', '.join(sorted(_SHAREGPT_ROLES))}"
         )
     value = message.get("value")
     rest = {key: item for key, item in message.items() if key not in ("from", "value")}
@@ -291,81 +287,7 @@ def _from_sharegpt(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": role, "content": value, **rest}
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 # Chats in
-
-
-def is_message(item: Any) -> bool:
-    """Whether `item` is one message rather than a conversation or a row."""
-    if not isinstance(item, Mapping):
-        return False
-    return (
-        "role" in item
-        or ("from" in item and "value" in item)
-        or not any(key in item for key in (*_ROW_KEYS, "prompt"))
-    )
-
-
-def row_messages(row: Mapping[str, Any]) -> list[Any]:
-    """The messages of a data-set row; columns of one type hold them as JSON, as rollouts write them.
-
-    Raises:
-        InvalidMessage: the row has no key that holds messages, or a text that is not JSON.
-    """
-    present = [key for key in _ROW_KEYS if row.get(key) is not None]
-    if present:
-        # Where files with other names for them were joined, all columns but one are empty.
-        key = next((key for key in present if not _is_empty(row[key])), present[0])
-        messages = row[key]
-        if isinstance(messages, str) and messages.lstrip().startswith("["):
-            try:
-                messages = json.loads(messages)
-            except (ValueError, RecursionError) as error:
-                raise InvalidMessage(f"the {key} are a string that is not JSON ({error})") from None
-        return _listed(messages)
-    prompt, completion = row.get("prompt"), row.get("completion")
-    if prompt is not None:
-        if isinstance(prompt, str):
-            prompt = [{"role": "user", "content": prompt}]
-        if isinstance(completion, str):
-            completion = [{"role": "assistant", "content": completion}]
-        return [*_listed(prompt), *_listed(completion or [])]
-    raise InvalidMessage(
-        f"the row has none of {', '.join(_ROW_KEYS)} or prompt; its keys are {_short(list(row))}"
-    )
-
-
-def _is_empty(messages: Any) -> bool:
-    return hasattr(messages, "__len__") and not len(messages)
-
-
-def _listed(items: Any) -> list[Any]:
-    if isinstance(items, list):
-        return items
-    if isinstance(items, Mapping) and all(isinstance(column, list) for column in items.values()):
-        return _from_columns(items)
-    if isinstance(items, (Mapping, str, bytes)) or not isinstance(items, Iterable):
-        raise InvalidMessage(
-            f"expected a list of messages, got {type(items).__name__} {_short(items)}"
-        )
-    try:
-        return list(items)
-    except TypeError as error:  # a tensor without dimensions
-        raise InvalidMessage(f"expected a list of messages, got {_short(items)}") from error
-
-
-def _from_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
-    """Messages whose fields are lists, as a `Sequence` of dicts is stored."""
-    sizes = {len(column) for column in columns.values()}
-    if len(sizes) > 1:
-        raise InvalidMessage(f"expected columns of equal length, got {_short(dict(columns))}")
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
 
 
 def map_chats(chats: Any, conversation: Callable[[list[dict[str, Any]]], Any]) -> tuple[Any, int]:
@@ -389,7 +311,7 @@ def _map_chats(chats: Any, conversation: Any, path: tuple[int, ...]) -> tuple[An
     if isinstance(chats, Mapping):
         if is_message(chats):
             raise InvalidMessage(
-                f"{_where(path)}expected a list of messages, got one message {_short(chats)}"
+                f"{_where(path)}expected a list of messages, got one message {short(chats)}"
             )
         try:
             chats = row_messages(chats)
@@ -397,7 +319,7 @@ def _map_chats(chats: Any, conversation: Any, path: tuple[int, ...]) -> tuple[An
             raise InvalidMessage(f"{_where(path)}{error}") from None
         return _map_messages(chats, conversation, path), 0
     try:
-        items = _listed(chats)
+        items = listed(chats)
     except InvalidMessage as error:
         raise InvalidMessage(f"{_where(path)}{error}") from None
     if items and is_message(items[0]):
@@ -448,7 +370,7 @@ def openai_messages(stored: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     for item in stored:
         role, content = item.get("role"), item.get("content")
         if role is None:
-            raise InvalidMessage(f"a message has no role: {_short(dict(item))}")
+            raise InvalidMessage(f"a message has no role: {short(dict(item))}")
         if role == NO_ROLE:
             continue
         if len(item) == _PLAIN_FIELDS and content is not None and item.get("is_complete"):

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from antiphon.conversations.chats import is_message, openai_messages, row_messages, stored_message
+from antiphon.conversations.chats import openai_messages, stored_message
+from antiphon.conversations.dataset_rows import is_message, row_parts
 from antiphon.errors import InvalidMessage
 
 _TOOL_KEYS = ("tools", "functions")
@@ -40,11 +41,13 @@ class Conversation:
         messages: In OpenAI form, without None.
         tools: The row's tools, None where it has none.
         variables: Template variables that the row brings along.
+        prompt: How many messages at the beginning are the prompt that a row names, 0 where it names none.
     """
 
     messages: list[dict[str, Any]]
     tools: list[Any] | None = None
     variables: dict[str, Any] = field(default_factory=dict)
+    prompt: int = 0
 
 
 def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
@@ -65,7 +68,7 @@ def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
         row = {"messages": row}
     elif is_message(row) and "role" in row:
         raise InvalidMessage("the row is one message, not a conversation")
-    raw = row_messages(row)
+    raw, prompt = row_parts(row)
     if not raw:
         raise InvalidMessage("the conversation is empty")
     stored = []
@@ -87,7 +90,8 @@ def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
     system = row.get("system")
     if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
-    return Conversation(messages, row_tools(row), row_variables(row))
+        prompt += bool(prompt)
+    return Conversation(messages, row_tools(row), row_variables(row), prompt)
 
 
 def without_none(value: Any) -> Any:

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from antiphon.conversations.chats import _ROW_KEYS
+from antiphon.conversations.dataset_rows import ROW_KEYS, other_kind
 from antiphon.data.conversations import is_conversation
 from antiphon.errors import InvalidData, reason_of
 
@@ -61,7 +61,10 @@ def wanted_columns(present: Iterable[str], columns: Sequence[str] | None, name: 
     if columns is None:
         return names
     wanted = [column for column in names if column in columns]
-    if not any(column in (*_ROW_KEYS, "prompt") for column in wanted):
+    other = None if "chosen" in wanted or any(k in names for k in ROW_KEYS) else other_kind(names)
+    if other:
+        raise InvalidData(f"{name} {other}.")
+    if not any(column in (*ROW_KEYS, "prompt", "chosen") for column in wanted):
         raise InvalidData(
             f"{name} has no column with conversations (messages, conversations, prompt, …); its columns are "
             f"{', '.join(names)}."

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon.conversations.templating import Template
+from antiphon.data.preferences import make_preferences
 from antiphon.data.shards import (
     FORMAT,
     MANIFEST,
@@ -129,7 +130,8 @@ def tokenize_dataset(
     """Write the training samples of a data set as Parquet shards.
 
     Each sample has ``input_ids``, ``attention_mask``, ``labels`` (-100 where nothing is trained), ``assistant_masks``,
-    ``message_index`` (-1: the template's text), ``row`` and ``sample`` (its number among those of the row).
+    ``message_index`` (-1: the template's text), ``row`` and ``sample`` (its number among those of the row). With
+    ``options.preference`` it has ``prompt_ids``, ``chosen_ids``, ``rejected_ids`` and ``row``.
 
     Args:
         source: The rows; `antiphon.data.open_rows` opens files and data sets.
@@ -276,15 +278,18 @@ def make_shard(job: TokenizeJob, tokenizer: Any, block: Block) -> dict[str, Any]
     fitting = _BYTES_AT_ONCE * block.size // max(1, bytes_of(block))
     at_once = max(1, min(_ROWS_AT_ONCE, fitting))
 
+    preference = job.options.preference
+    make = make_preferences if preference else make_samples
+
     def batches() -> Iterator[Any]:
         nonlocal at
         rows = rows_of(block)
         while part := [row for _, row in zip(range(at_once), rows, strict=False)]:
             at = part[0][0]
-            yield make_samples(part, tokenizer, job.options, strict=job.strict)
+            yield make(part, tokenizer, job.options, strict=job.strict)
 
     try:
-        return write_shard(path, batches(), about)
+        return write_shard(path, batches(), about, preference=preference)
     except AntiphonError:
         raise
     except OSError as error:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from antiphon.data.preferences import Preference, PreferenceBatch
 from antiphon.data.training import Sample, SampleBatch
 from antiphon.errors import OutputError
 
@@ -32,7 +33,11 @@ def shard_path(output: Path, number: int) -> Path:
 
 
 def write_shard(
-    path: Path, batches: Iterable[SampleBatch], about: dict[str, Any]
+    path: Path,
+    batches: Iterable[SampleBatch | PreferenceBatch],
+    about: dict[str, Any],
+    *,
+    preference: bool = False,
 ) -> dict[str, Any]:
     """Write a shard, a row group for each batch, and return what its metadata say.
 
@@ -40,12 +45,14 @@ def write_shard(
         path: The file.
         batches: The samples.
         about: What the metadata shall say; counts and notes are added.
+        preference: Whether the samples are preferences.
 
     Raises:
         OSError: The file can't be written; nothing is left of it.
     """
     pa, pq = _pyarrow()
-    schema = _schema(pa)
+    schema = _preference_schema(pa) if preference else _schema(pa)
+    table: Callable[[Any, Any, Any], Any] = _preference_table if preference else _table
     notes: list[list[Any]] = []
     samples = tokens = trained = 0
     temporary = _temporary(path)
@@ -55,10 +62,10 @@ def write_shard(
                 for batch in batches:
                     notes += [list(note) for note in batch.notes]
                     if batch.samples:
-                        writer.write_table(_table(pa, schema, batch.samples))
+                        writer.write_table(table(pa, schema, batch.samples))
                     samples += len(batch.samples)
-                    tokens += sum(len(sample.input_ids) for sample in batch.samples)
-                    trained += sum(sum(sample.mask) for sample in batch.samples)
+                    tokens += sum(sample.tokens for sample in batch.samples)
+                    trained += sum(sample.trained for sample in batch.samples)
                 told = {**about, "samples": samples, "tokens": tokens, "trained": trained}
                 told["notes"] = notes
                 writer.add_key_value_metadata({_KEY: json.dumps(told).encode()})
@@ -239,6 +246,15 @@ def _table(pa: Any, schema: Any, samples: list[Sample]) -> Any:
     arrays.append(pa.array([sample.row for sample in samples], pa.int64()))
     arrays.append(pa.array([sample.number for sample in samples], pa.int32()))
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _preference_schema(pa: Any) -> Any:
+    ids = [(name, pa.list_(pa.int32())) for name in ("prompt_ids", "chosen_ids", "rejected_ids")]
+    return pa.schema([*ids, ("row", pa.int64())])
+
+
+def _preference_table(pa: Any, schema: Any, samples: list[Preference]) -> Any:
+    return pa.Table.from_pylist([sample._asdict() for sample in samples], schema=schema)
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from antiphon.conversations.chats import _ROW_KEYS
+from antiphon.conversations.dataset_rows import ROW_KEYS
 from antiphon.data.files import (
     SUFFIXES,
     arrow_parts,
@@ -30,7 +30,7 @@ from antiphon.data.files import (
 from antiphon.errors import InvalidData, InvalidParameter, OutputError, reason_of
 
 COLUMNS = (
-    *_ROW_KEYS,
+    *ROW_KEYS,
     "prompt",
     "completion",
     "tools",

@@ -80,6 +80,7 @@ class SampleOptions:
         max_length: The most tokens of a sample; None for no limit.
         long: What happens to longer ones.
         padded: Whether None among call arguments is Arrow's padding.
+        preference: Whether the rows hold a prompt, a chosen and a rejected answer (`antiphon.data.preferences`).
     """
 
     chat_template: str | None = None
@@ -90,6 +91,7 @@ class SampleOptions:
     max_length: int | None = None
     long: Long = "cut-right"
     padded: bool = False
+    preference: bool = False
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_length < 1:
@@ -102,6 +104,10 @@ class SampleOptions:
         if reserved:
             raise InvalidParameter(
                 f"{reserved} is no template variable: samples are made of whole conversations."
+            )
+        if self.preference and self.train_on != TrainOn():
+            raise InvalidParameter(
+                "In preference data the two answers are trained: leave train_on out."
             )
 
 
@@ -116,6 +122,16 @@ class Sample(NamedTuple):
     input_ids: list[int]
     mask: list[bool]
     message_index: list[int]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it has."""
+        return len(self.input_ids)
+
+    @property
+    def trained(self) -> int:
+        """How many of them are trained."""
+        return sum(self.mask)
 
 
 class Note(NamedTuple):
@@ -139,7 +155,7 @@ class _Work(NamedTuple):
     plans: list[SamplePlan]
 
 
-class _Refused(AntiphonError):
+class Refused(AntiphonError):
     """A row that is not used, with the reason."""
 
 
@@ -176,10 +192,12 @@ def make_samples(
             if isinstance(value, AntiphonError):
                 raise value
             conversation = conversation_of(value, padded=options.padded)
-            work.append(_Work(row, conversation, _plan(conversation, template, options)))
+            work.append(
+                _Work(row, conversation, plan_conversation(conversation, template, options))
+            )
         except AntiphonError as error:
             refuse(row, error)
-    _encode_ahead([plan for item in work for plan in item.plans], tokenizer)
+    encode_ahead([plan for item in work for plan in item.plans], tokenizer)
     samples: list[Sample] = []
     for item in work:
         try:
@@ -193,9 +211,14 @@ def make_samples(
     return SampleBatch(samples, notes)
 
 
-def _plan(
+def plan_conversation(
     conversation: Conversation, template: Template, options: SampleOptions
 ) -> list[SamplePlan]:
+    """Return the samples of a conversation, not encoded yet.
+
+    Raises:
+        RenderError: The template refuses it, or the turn of a message could not be found.
+    """
     from antiphon.engine.source import prepare
 
     tools = conversation.tools if conversation.tools is not None else options.tools
@@ -211,7 +234,7 @@ def _plan(
     return plan_samples(source, template.tokenizer)
 
 
-def _encode_ahead(plans: Sequence[SamplePlan], tokenizer: Any) -> None:
+def encode_ahead(plans: Sequence[SamplePlan], tokenizer: Any) -> None:
     """Encode the texts of a batch together; what can't be encoded is found again, alone, with its row."""
     tokens = view(tokenizer)
     if tokens.cuts_at_controls and not tokens.inner_mark:
@@ -224,26 +247,27 @@ def _encode_ahead(plans: Sequence[SamplePlan], tokenizer: Any) -> None:
 
 
 def _finish(item: _Work, options: SampleOptions) -> tuple[list[Sample], list[Note]]:
-    messages = item.conversation.messages
-    chosen = options.train_on.chosen(messages)
+    messages, prompt = item.conversation.messages, item.conversation.prompt
+    # Of a prompt with its completion only the completion is trained, as trainers do.
+    chosen = {i for i in options.train_on.chosen(messages) if i >= prompt}
     if not chosen:
-        roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
-        raise _Refused(f"no message of it is to be trained (its roles: {roles})")
+        roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages[prompt:]))
+        raise Refused(f"no message of it is to be trained (its roles: {roles})")
     shown: set[int] = set()
     whole = []
     for plan in item.plans:
-        tokenized = _encode(plan, messages, chosen)
+        tokenized = sample_ids(plan, messages, chosen)
         mask = list(tokenized.assistant_mask)
         index = tokenized.message_index
         others = {i for i in chosen if _role(messages[i]) != "assistant"} - shown
         if others:
             mask = [m or i in others for m, i in zip(mask, index, strict=True)]
             shown |= others.intersection(index)
-        _leave_out_ends(mask, index, messages)
+        leave_out_ends(mask, index, messages)
         if any(mask):
             whole.append((tokenized.input_ids, mask, index))
     if not whole:
-        raise _Refused(
+        raise Refused(
             "the template shows nothing of the messages that are to be trained"
             if len(item.plans) == 1
             else "no sample of it holds a message that is to be trained"
@@ -259,33 +283,38 @@ def _finish(item: _Work, options: SampleOptions) -> tuple[list[Sample], list[Not
         if any(mask[kept]):
             samples.append(Sample(item.row, len(samples), ids[kept], mask[kept], index[kept]))
     if not samples:
-        raise _Refused(f"nothing that is to be trained lies within max_length {options.max_length}")
+        raise Refused(f"nothing that is to be trained lies within max_length {options.max_length}")
     if cut:
         notes.append(Note(item.row, "truncated", f"longer than max_length {options.max_length}"))
     return samples, notes
 
 
-def _encode(
+def sample_ids(
     plan: SamplePlan, messages: Sequence[Mapping[str, Any]], chosen: set[int]
 ) -> TokenizedRendering:
+    """Encode a sample with a mask on the turns of ``chosen``; sampled ids stand where they were sampled.
+
+    Raises:
+        Refused: Sampled ids are of another tokenizer, or can't stand in the sample.
+    """
     only = None if plan.messages <= chosen else plan.messages & chosen
     any_sampled = any(message.get("token_ids") is not None for message in messages)
     sampled = split_sampled(messages, 0)[1] if any_sampled else None
     for message, own in (sampled or {}).items():
         unknown = view(plan.rendering.tokenizer).unknown(own.ids)
         if unknown is not None:
-            raise _Refused(
+            raise Refused(
                 f"message {message} was sampled as the id {unknown}, which the tokenizer does not have"
             )
     encoded = plan.encode(only, sampled)
     for found in encoded.breaks:
         if found.edited:
-            raise _Refused(f"message {found.message} was edited after its ids were sampled")
-        raise _Refused(f"the template rewrites message {found.message}, whose ids were sampled")
+            raise Refused(f"message {found.message} was edited after its ids were sampled")
+        raise Refused(f"the template rewrites message {found.message}, whose ids were sampled")
     return encoded
 
 
-def _leave_out_ends(
+def leave_out_ends(
     mask: list[bool], index: Sequence[int], messages: Sequence[Mapping[str, Any]]
 ) -> None:
     """An answer that was cut off (``is_complete`` False) did not write the end token behind it."""
@@ -303,7 +332,7 @@ def _kept(size: int, options: SampleOptions) -> slice:
     if limit is None or size <= limit:
         return slice(0, size)
     if options.long == "refuse":
-        raise _Refused(f"a sample of {size} tokens is longer than max_length {limit}")
+        raise Refused(f"a sample of {size} tokens is longer than max_length {limit}")
     return slice(0, limit) if options.long == "cut-right" else slice(size - limit, size)
 
 
