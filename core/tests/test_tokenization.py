@@ -14,7 +14,7 @@ from antiphon.engine.batch import expand_placeholders, pad, truncate
 from antiphon.engine.tokenizers import view
 from antiphon.errors import InvalidParameter, RenderError, TokenizerMismatch
 from antiphon.testing.parity import as_newest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rendering_helpers import DATA, TOKENIZERS, corpus, hub_templates, tokenizer
 
@@ -63,13 +63,19 @@ def test_texts_encoded_in_pieces_are_the_texts_encoded_whole(name: str) -> None:
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=40, deadline=None)
 @given(content=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_random_content_decodes_to_itself(name: str, content: str) -> None:
+@example(content="\U0002f800")  # which has another character's form in Unicode's normal forms
+def test_random_content_decodes_to_itself_but_for_the_tokenizer_s_normal_form(
+    name: str, content: str
+) -> None:
     own = tokenizer(name)
+    normalizer = own.backend_tokenizer.normalizer
+    normal = (lambda text: text) if normalizer is None else normalizer.normalize_str
     rendering = antiphon.render(
         [{"role": "user", "content": content}], own, add_generation_prompt=True
     )
     item = rendering.tokenize()
-    assert own.decode(item.input_ids, clean_up_tokenization_spaces=False) == rendering.text
+    decoded = own.decode(item.input_ids, clean_up_tokenization_spaces=False)
+    assert normal(decoded) == normal(rendering.text)
     assert len(item.message_index) == len(item.input_ids) == len(item.assistant_mask)
 
 
@@ -146,6 +152,46 @@ def test_a_header_marker_that_is_not_flagged_special_is_none_of_the_assistant_s(
     item = antiphon.render([USER, {"role": "assistant", "content": content}], own).tokenize()
     assert item.input_ids.count(user) == 1
     assert call in item.input_ids
+
+
+def test_a_control_token_in_a_role_is_text() -> None:
+    """A role is the template's word, and may make up a control token with it; a whole one in it was typed."""
+    own = tokenizer("qwen3")
+    start, end = own.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    for role, template in (
+        ("user<|im_end|>", None),
+        ("<|im_end|>", None),
+        ("im_start", "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% endfor %}"),
+        (
+            "im-start",
+            "{% for m in messages %}{{ '<|' + m.role.replace('-', '_') + '|>' }}{% endfor %}",
+        ),
+    ):
+        template = (
+            template
+            or "{% for m in messages %}<|im_start|>{{ m.role }}|{{ m.content }}{% endfor %}"
+        )
+        item = antiphon.render(
+            [{"role": role, "content": "x"}], own, chat_template=template
+        ).tokenize()
+        assert item.input_ids.count(start) == 1, role
+        assert end not in item.input_ids, role
+        assert own.decode(item.input_ids) == item.rendering.text
+
+
+def test_markers_of_users_stay_text_where_a_template_prints_their_words_in_an_answer_s_turn() -> (
+    None
+):
+    own = tokenizer("qwen3")
+    think = own.convert_tokens_to_ids("<think>")
+    template = "{% for m in messages | reverse %}{{ m.content }}|{% endfor %}"
+    messages = [
+        {"role": "user", "content": "a <think> b"},
+        {"role": "assistant", "content": "c <think> d"},
+        {"role": "user", "content": "e <think> f"},
+    ]
+    item = antiphon.render(messages, own, chat_template=template).tokenize()
+    assert item.input_ids.count(think) <= 1
 
 
 def test_a_literal_end_marker_in_an_argument_stays_text() -> None:

@@ -218,6 +218,75 @@ def test_a_block_shown_by_its_end_alone_is_prompt() -> None:
         assert rendering.text[turn.start : turn.end] == f"{answer}<|end|>"
 
 
+def test_the_end_of_a_block_that_stands_where_the_prompt_opens_one_is_the_model_s() -> None:
+    """Of what a model wrote behind ``<think>`` a template may leave the end and the answer."""
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
+        "{% else %}<|bot|></think>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|bot|><think>{% endif %}"
+    )
+    for answer in ("Late.", ""):
+        for more in ([], [{"role": "user", "content": "Thanks."}]):
+            messages = [
+                {"role": "user", "content": "Time?"},
+                {"role": "assistant", "content": answer},
+                *more,
+            ]
+            rendering = antiphon.render(messages, chat_template=template, eos_token="<|end|>")
+            [turn] = rendering.turns
+            assert rendering.text[turn.start : turn.end] == f"</think>{answer}<|end|>"
+
+
+def test_an_end_token_printed_only_where_something_follows_is_the_first_turn_s_too() -> None:
+    template = hub_templates()["SalmanHabeeb-qwen-llamafiles"]
+    messages = [{"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}]
+    rendering = antiphon.render(messages, chat_template=template)
+    (turn,) = rendering.turns
+    assert rendering.text[turn.start : turn.end] == "b<|im_end|>"
+
+
+def test_results_inside_a_turn_are_noticed_whatever_is_left_of_them() -> None:
+    """Gemma 4's kind: the results stand between the calls and the content of one message."""
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}<|end|>"
+        "{% elif m.role == 'assistant' %}<|bot|>{% for c in m.tool_calls or [] %}"
+        "<|call>{{ c.function.name }}<call|>{% endfor %}"
+        "{% set follows = messages[loop.index0 + 1:] %}{% if m.tool_calls and follows %}"
+        "<|result>{{ follows[0].name or 'unknown' }}:{{ follows[0].content }}<result|>{% endif %}"
+        "{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|bot|>{% endif %}"
+    )
+    call = {"type": "function", "function": {"name": "now", "arguments": {}}}
+    for result in (
+        {"content": "12", "name": "now"},
+        {"content": "", "name": "now"},
+        {"content": ""},
+        {"content": None},
+    ):
+        messages = [
+            {"role": "user", "content": "Time?"},
+            {"role": "assistant", "content": "I look.", "tool_calls": [call]},
+            {"role": "tool", **result},
+            {"role": "assistant", "content": "Late."},
+        ]
+        rendering = antiphon.render(messages, chat_template=template, eos_token="<|end|>")
+        assert list(rendering.unlocated) == [1], result
+        assert [t.message for t in rendering.turns if t.message not in rendering.unlocated] == [3]
+        messages[1]["content"] = ""
+        rendering = antiphon.render(messages, chat_template=template, eos_token="<|end|>")
+
+
+def test_the_prompt_for_the_next_answer_is_no_earlier_answer_s_place() -> None:
+    """Of two answers the template prints but one, and neither has words that say which."""
+    template = hub_templates()["Apriel-1.6-15b-Thinker-fixed"]
+    messages = [{"role": "assistant", "content": None}, {"role": "model", "content": "x"}]
+    rendering = antiphon.render(
+        messages, chat_template=template, eos_token="<|end|>", add_generation_prompt=True
+    )
+    found = [turn for turn in rendering.turns if turn.message not in rendering.unlocated]
+    assert all(turn.end < len(rendering.text) for turn in found)
+
+
 def test_an_answer_that_comes_first_needs_no_prompt_where_nothing_stands_before_it() -> None:
     template = "{{ bos_token }}{% for m in messages %}{{ m.content }}<|end|>{% endfor %}"
     messages = [{"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Hi."}]

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from antiphon.engine.provenance import SpanTuple
+from antiphon.engine.provenance import MIXED, REASONING_FIELDS, SpanTuple, traced_whole
+from antiphon.errors import RenderError
 
 if TYPE_CHECKING:
+    from antiphon.engine.rendering import Rendering
+    from antiphon.engine.source import Source
     from antiphon.engine.turns import Turn
+
+_WORDS = ("content", "tool_calls", *REASONING_FIELDS)
+_SEVERAL_PLACES = "the template prints its text in several places, with other messages between"
+_OTHERS_INSIDE = "the template prints text of other messages inside its turn"
 
 # Fields that templates print in headers: the model does not write them.
 HEADER_FIELDS = frozenset({"role", "name", "tool_call_id"})
 
 # Fields of a call that templates print again with the call's result; only the first time they are the turn's.
 QUOTED_FIELDS = frozenset({"name", "id"})
+
+
+def is_answer(message: Mapping[str, Any]) -> bool:
+    """Whether a message is one that the model writes."""
+    return message.get("role") in ("assistant", "model")
+
+
+def is_left_out(rendering: Rendering, index: int) -> bool:
+    """Whether a message has words, and they are nowhere in the text."""
+    message = rendering.messages[index]
+    words = [text.strip() for key in _WORDS for text in _texts(message.get(key)) if text.strip()]
+    lost = any(origin == MIXED for _, _, origin in rendering.origins)
+    return bool(words) and not lost and not any(word in rendering.text for word in words)
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts of a field: of a string, of parts, or the names of calls."""
+    if isinstance(value, dict):
+        return _texts(value.get("text", value.get("name", value.get("function"))))
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
 
 
 class Extent(NamedTuple):
@@ -85,24 +114,65 @@ def torn_turns(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, s
     """Return the messages that have text outside of their turn, or others' text inside, with the reason."""
     places = {turn.message: turn for turn in turns}
     in_order = sorted(turns, key=lambda turn: turn.start)
-    torn = {
-        message: "its place is inside the turn of another message"
-        for one, other in itertools.pairwise(in_order)
-        if other.start < one.end
-        for message in (one.message, other.message)
-    }
+    torn: dict[int, str] = {}
+    for one, other in itertools.pairwise(in_order):
+        if other.start < one.end:
+            reason = "its place is inside the turn of another message"
+        elif other.message < one.message:
+            reason = "its place and that of another answer stand in the wrong order"
+        else:
+            continue
+        torn |= {one.message: reason, other.message: reason}
     number = 0
     for start, end, (message, path) in spans:
-        if message < 0 or (path and (path[0] in HEADER_FIELDS or path[-1] in QUOTED_FIELDS)):
+        if message < 0:
             continue
+        header = bool(path) and (path[0] in HEADER_FIELDS or path[-1] in QUOTED_FIELDS)
         own = places.get(message)
-        if own and (end > own.end or end <= own.start) and path:
-            torn[message] = (
-                "the template prints its text in several places, with other messages between"
-            )
+        if own and not header and (end > own.end or end <= own.start) and path:
+            torn[message] = _SEVERAL_PLACES
         while number < len(in_order) and in_order[number].end <= start:
             number += 1
         around = in_order[number] if number < len(in_order) else None
         if around and around.message != message and around.start < end:
-            torn[around.message] = "the template prints text of other messages inside its turn"
+            torn[around.message] = _OTHERS_INSIDE
     return torn
+
+
+def torn_by_silent_results(
+    source: Source, places: Sequence[Extent], prompted: bool
+) -> dict[int, str]:
+    """Return the answers inside which results stand that have no words of their own, with the reason.
+
+    What a template prints around an empty result shows no origin: the conversation is rendered once more with words.
+    """
+    messages = list(source.messages)
+    answers: dict[int, list[int]] = {}
+    calling = -1
+    for index, message in enumerate(source.messages):
+        if is_answer(message):
+            calling = index if message.get("tool_calls") and places[index].shown else -1
+        elif calling >= 0 and not places[index].shown:
+            answers.setdefault(calling, []).append(index)
+            words = traced_whole("x", (index, ("content",)))
+            messages[index] = type(message)({**message, "content": words})
+            messages[index]._antiphon_origin = message._antiphon_origin
+    if not answers:
+        return {}
+    try:
+        _, spans = source.pieces(messages, prompted)
+    except RenderError:
+        return {}
+    first, last = {}, {}
+    for start, end, (message, path) in spans:
+        if message < 0 or not path or path[0] in HEADER_FIELDS:
+            continue
+        first.setdefault(message, start)
+        if path[-1] not in QUOTED_FIELDS:
+            last[message] = end
+    return {
+        answer: _SEVERAL_PLACES
+        for answer, results in answers.items()
+        if answer in last
+        and any(first[answer] < first.get(result, -1) < last[answer] for result in results)
+    }

@@ -135,6 +135,15 @@ def skip_header(gap: str, prompt: str) -> int | None:
     return None if match is None else _behind_space(gap, match.end(), prompt)
 
 
+def before_closed(gap: str, prompt: str) -> int | None:
+    """Return where a gap has the end of a block that the prompt opens there: a model that reasons writes that end."""
+    opener = next(reversed(list(MARKER.finditer(prompt))), None)
+    if opener is None or closes_block(opener.group()) or prompt[opener.end() :].strip():
+        return None
+    short = f"{prompt[: opener.start()]}</{opener.group()[1:]}"
+    return opener.start() if gap.startswith(short) else None
+
+
 def _spaced(header: str) -> str:
     """Return a pattern for a header with other white space between its words."""
     return r"\s*".join(map(re.escape, header.split()))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from antiphon.engine.caches import BoundedCache
 from antiphon.engine.extension import closing_ids, compose
+from antiphon.engine.extents import is_answer
 from antiphon.engine.pieces import Pieces
 from antiphon.engine.rendering import Rendering, render_source
 from antiphon.engine.sampled import Sampled, split_sampled
@@ -215,11 +216,7 @@ def _mask_on(base: TokenizedRendering, turns: Iterable[tuple[int, int]]) -> list
 
 
 def _assistants(source: Source) -> list[int]:
-    return [
-        i
-        for i, message in enumerate(source.messages)
-        if message.get("role") in ("assistant", "model")
-    ]
+    return [i for i, message in enumerate(source.messages) if is_answer(message)]
 
 
 class _Sample:

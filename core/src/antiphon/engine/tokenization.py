@@ -20,8 +20,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from antiphon.engine.extents import is_answer
 from antiphon.engine.pieces import Pieces
-from antiphon.engine.provenance import REASONING_FIELDS
+from antiphon.engine.provenance import REASONING_FIELDS, Origin
 from antiphon.engine.sampled import Sampled
 from antiphon.engine.tokenizers import Control, TokenizerView, view
 from antiphon.errors import MaskUnavailable, TokenizerMismatch
@@ -179,11 +180,14 @@ def _plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
     add, known = pieces.add, tokens.controls_known(template).get
     position, number, edge = 0, 0, edges[0]
     inside = False  # a turn begins at every second edge, and ends at the one behind it
+    roles = _traced_roles(rendering)
     for first, last in scaffold_runs(rendering):
         run = text[first:last]
         controls = known(run)
         for start, end, token in tokens.controls(run, template) if controls is None else controls:
             start, end = first + start, first + end
+            if any(a <= start and end <= b for a, b in roles):
+                continue  # a whole one in a role was typed; only with the template's words a role makes one up
             while edge <= start:
                 if position < edge:
                     add(position, edge, -1, inside)
@@ -211,8 +215,8 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
     runs = []
     position = 0
-    for start, end, (message, path) in rendering.origins:
-        if path and path[0] == "role" and message >= 0:
+    for start, end, origin in rendering.origins:
+        if _is_role(origin):
             continue
         if start > position:
             runs.append((position, start))
@@ -220,6 +224,15 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     if position < len(rendering.text):
         runs.append((position, len(rendering.text)))
     return runs
+
+
+def _traced_roles(rendering: Rendering) -> list[tuple[int, int]]:
+    return [(start, end) for start, end, origin in rendering.origins if _is_role(origin)]
+
+
+def _is_role(origin: Origin) -> bool:
+    message, path = origin
+    return message >= 0 and path[:1] == ("role",)
 
 
 def assemble(
@@ -318,7 +331,11 @@ def own_markers(rendering: Rendering, pieces: Pieces, tokens: TokenizerView) -> 
 
 def _in_own_words(rendering: Rendering, start: int, end: int) -> bool:
     return any(
-        span.start <= start and end <= span.end and span.field[:1] and span.field[0] in _OWN_WORDS
+        span.start <= start
+        and end <= span.end
+        and span.field[:1]
+        and span.field[0] in _OWN_WORDS
+        and is_answer(rendering.messages[span.message])
         for span in rendering.spans
     )
 

@@ -18,9 +18,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
-from antiphon.engine.extents import Extent, extents, last_of, own_spans, torn_turns
+from antiphon.engine.extents import (
+    Extent,
+    extents,
+    is_answer,
+    is_left_out,
+    last_of,
+    own_spans,
+    torn_by_silent_results,
+    torn_turns,
+)
 from antiphon.engine.markers import (
     MARKER,
+    before_closed,
     boundaries,
     closes_block,
     common_length,
@@ -28,7 +38,7 @@ from antiphon.engine.markers import (
     other_role,
     skip_header,
 )
-from antiphon.engine.provenance import MIXED, REASONING_FIELDS, SpanTuple, traced_whole
+from antiphon.engine.provenance import SpanTuple, traced_whole
 from antiphon.engine.shapes import shape_of
 from antiphon.errors import RenderError
 
@@ -36,7 +46,7 @@ if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering
     from antiphon.engine.source import Source
 
-_WORDS = ("content", "tool_calls", *REASONING_FIELDS)
+_QUESTION = {"role": "user", "content": traced_whole("x", (1, ("content",)))}  # beside message 0
 
 _PLACES_KEPT = 16384
 _NEAR = 4  # messages before a turn whose order counts for its place
@@ -78,9 +88,7 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
     turns: list[Turn] = []
     unlocated: dict[int, str] = {}
     messages = source.messages
-    assistants = [
-        i for i, message in enumerate(messages) if message.get("role") in ("assistant", "model")
-    ]
+    assistants = [i for i, message in enumerate(messages) if is_answer(message)]
     if not assistants:
         return turns, unlocated
     places = extents(rendering.origins, len(messages), len(text))
@@ -123,7 +131,8 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             _places.put(key, place)
         else:
             place = place_or_none
-        if place.absent or (not extent.shown and _left_out(rendering, index, place)):
+        uncertain = bool(place.reason or not (place.closed or place.certain))
+        if place.absent or (not extent.shown and uncertain and is_left_out(rendering, index)):
             continue
         if place.reason:
             unlocated[index] = place.reason
@@ -131,29 +140,8 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
     unlocated.update(torn_turns(rendering.origins, turns))
+    unlocated.update(torn_by_silent_results(source, places, rendering.add_generation_prompt))
     return turns, unlocated
-
-
-def _left_out(rendering: Rendering, index: int, place: _Place) -> bool:
-    """Whether the template leaves a message out altogether: its words are nowhere, and no place is a turn of it."""
-    message = rendering.messages[index]
-    words = [text.strip() for key in _WORDS for text in _texts(message.get(key)) if text.strip()]
-    lost = any(origin == MIXED for _, _, origin in rendering.origins)
-    return (
-        bool(words)
-        and bool(place.reason or not (place.closed or place.certain))
-        and not lost
-        and not any(word in rendering.text for word in words)
-    )
-
-
-def _texts(value: Any) -> list[str]:
-    """Return the texts of a field: of a string, of parts, or the names of calls."""
-    if isinstance(value, dict):
-        return _texts(value.get("text", value.get("name", value.get("function"))))
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, str) else []
 
 
 class _Finder:
@@ -236,6 +224,8 @@ class _Finder:
             found = skip_header(gap, prompt)
         if found is None and header == "" and extent.shown and prompt is not None:
             found = common_length(prompt, gap)
+        if found is None and prompt:
+            found = before_closed(gap, prompt)
         if found is None:
             known = header or (prompt if extent.shown else None) or ""
             found = find_header(gap, known, extent.shown)
@@ -270,16 +260,25 @@ class _Finder:
             return len(gap)
         if index:
             return None
-        question = {"role": "user", "content": "x"}
+        asked = self._asked()
+        if asked is None:
+            return None
         try:
-            asked, _ = self.source.pieces([question], True)
-            answered, spans = self.source.pieces([question, self.source.messages[0]], False)
+            answered, spans = self.source.pieces([_QUESTION, self.source.messages[0]], False)
         except RenderError:
             return None
-        extent = extents(spans, 1, len(answered))[0]
-        lead = answered[len(asked) : extent.first]
-        stands = extent.shown and answered.startswith(asked) and gap.endswith(lead)
+        own = [span for span in spans if span[2][0] == 0]
+        extent = extents(own, 1, len(answered))[0]
+        lead = answered[len(asked[0]) : extent.first]
+        stands = extent.shown and answered.startswith(asked[0]) and gap.endswith(lead)
         return len(gap) - len(lead) if stands else None
+
+    def _asked(self) -> tuple[str, list[SpanTuple]] | None:
+        """Render a question and the prompt for its answer: what stands before an answer that nothing stands before."""
+        try:
+            return self.source.pieces([_QUESTION], True)
+        except RenderError:
+            return None
 
     def _headless(self, text: str, index: int) -> int | None:
         """Return where a message without content starts that the template prints without a header (Falcon 3's calls).
@@ -350,7 +349,8 @@ class _Finder:
         first text of the conversation too: what opens a header does not stand behind each kind of message.
         """
         marker = MARKER.match(text, end)
-        prompted, prompt = self.prefix(index + 1, True), self.prefix(index, True)
+        prompted = self.prefix(index + 1, True)
+        prompt = self.prefix(index, True) if index else self._asked()
         own = own_spans(prompt[1]) if prompt is not None else []
         if marker is None or prompted is None or prompt is None or not own:
             return ""
@@ -362,9 +362,8 @@ class _Finder:
         role = prompted[0][marker.end() : marker.end() + 1].isalpha()
         if not stands or opening == [token] or (role and token not in self.source.end_tokens):
             return ""
-        question = {"role": "user", "content": "x"}
         try:
-            asked, _ = self.source.pieces([*self.source.messages[: index + 1], question], False)
+            asked, _ = self.source.pieces([*self.source.messages[: index + 1], _QUESTION], False)
         except RenderError:
             return token
         return token if asked.startswith(text[: marker.end()]) else ""
