@@ -57,6 +57,18 @@ QWEN_XML = replace(
         ),
     ),
 )
+GLM = replace(
+    QWEN3,
+    name="glm",
+    calls=(
+        CallForm(
+            "params",
+            opener="<tool_call>",
+            closer="</tool_call>",
+            param=ParamForm("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", typed=True),
+        ),
+    ),
+)
 
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
 LLAMA3 = Grammar(
@@ -172,5 +184,5 @@ DEEPSEEK_V32 = replace(DEEPSEEK_V31, name="deepseek-v3.2", calls=(dsml("function
 DEEPSEEK_V4 = replace(DEEPSEEK_V31, name="deepseek-v4", calls=(dsml("tool_calls"),))
 DEEPSEEK_V41 = replace(DEEPSEEK_V31, name="deepseek-v4.1", calls=(dsml("calls", " "),))
 
-ALL = (QWEN3, QWEN_XML, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
+ALL = (QWEN3, QWEN_XML, GLM, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
 """Those that the laws are held to."""

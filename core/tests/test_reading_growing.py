@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from antiphon.reading import parse_response, stream_parser
 from antiphon.reading.events import Event
-from antiphon.reading.grammar import Grammar
+from antiphon.reading.grammar import CallForm, Grammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_grammars import DEEPSEEK_V32, QWEN3, QWEN_XML
+from reading_grammars import DEEPSEEK_V32, GLM, LLAMA3, LLAMA4, QWEN3, QWEN_XML
 
 TOOLS = [
     {
@@ -24,6 +25,7 @@ TOOLS = [
                     "near": {"type": "integer"},
                     "place": {"type": "string"},
                     "filters": {"type": "array"},
+                    "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
                 },
             },
         },
@@ -45,7 +47,26 @@ DSML = (
     "</｜DSML｜function_calls>"
 )
 JSON = '<tool_call>\n{"name": "find", "arguments": {"near": 3, "place": "x"}}\n</tool_call>'
+LOOSE = (
+    '<tool_call>\n<function=find>\n<parameter=place>\r\n\\ "é" </parameter> <parameter=place> x\n\n\r\n'
+    "</parameter>\n<parameter=note>\nnul\nNone\n</parameter>\n<parameter=note>\nnull\n</parameter>\n"
+    "<parameter=other>\n\n</parameter>\n</function>\n</tool_call>"
+)
+OPEN = "<tool_call>\n<function=find>\n<parameter=place>\nthe é\n<parameter=note>\nof two\n</function>\n</tool_call>"
+LAST = "<tool_call>\n<function=find>\n<parameter=place>\nthe </function é\n\n</parameter>\n</tool_call>"
+PAIRS = (
+    "<tool_call>find<arg_key>near</arg_key>\n<arg_value>3</arg_value>\n<arg_key>place</arg_key>\n<arg_value>"
+    "true north</arg_value>\n<arg_key>note</arg_key>\n<arg_value>null </arg_value></tool_call>"
+)
+PYTHON = """<|python_start|>[find(near=3, place="x, é"), find(filters=[1])]<|python_end|>"""
+BUILTIN = """<|python_tag|>find.call(place="the "é" of")<|eom_id|>"""
 CALLS = [
+    (QWEN_XML, LOOSE),
+    (QWEN_XML, OPEN),
+    (QWEN_XML, LAST),
+    (GLM, PAIRS),
+    (LLAMA4, PYTHON),
+    (LLAMA3, BUILTIN),
     (QWEN_XML, XML),
     (QWEN_XML, TWICE),
     (QWEN_XML, BARE),
@@ -67,7 +88,7 @@ def shown(events: list[Event]) -> dict[int, str]:
     return texts
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=300)
 @given(
     st.sampled_from(CALLS),
     st.lists(st.integers(1, 12), min_size=1),
@@ -100,3 +121,73 @@ def test_an_argument_is_shown_when_it_is_whole_and_not_with_the_end_of_its_call(
     before = parser.feed(text[: text.index("place") + 5])
     assert [event.text for event in before if event.kind == "call"] == ["find"]
     assert shown(before) == {0: '{"near": 3'}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "told"),
+    [
+        (QWEN_XML, XML[: XML.index("é")], '{"near": 3, "place": "the '),
+        # What follows a line break may end the value, and what follows a closer may say that it was none.
+        (QWEN_XML, XML[: XML.index("two")], '{"near": 3, "place": "the é of'),
+        (QWEN_XML, XML[: XML.index("lines") - 1], '{"near": 3, "place": "the é of\\ntwo '),
+        (
+            QWEN_XML,
+            XML[: XML.index("lines") + 1],
+            '{"near": 3, "place": "the é of\\ntwo </parameter> l',
+        ),
+        (
+            QWEN_XML,
+            XML[: XML.index("1, {}") + 3],
+            '{"near": 3, "place": "the é of\\ntwo </parameter> lines"',
+        ),
+        (QWEN_XML, LOOSE[: LOOSE.index("nul") + 3], None),
+        (QWEN_XML, LOOSE[: LOOSE.index("nul") + 5], '"note": "nul\\nN'),
+        (DEEPSEEK_V32, DSML[: DSML.index("x</")], '{"near": 3'),
+        (DEEPSEEK_V32, DSML[: DSML.index("x</") + 1], '{"near": 3, "place": "x'),
+        (DEEPSEEK_V32, DSML[: DSML.index("x</") + 5], '{"near": 3, "place": "x'),
+        (GLM, PAIRS[: PAIRS.index("th</") + 2], '{"near": 3, "place": "true north'),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_string_is_shown_while_it_is_written(
+    grammar: Grammar, text: str, told: str | None, size: int
+) -> None:
+    parser = stream_parser(family=grammar, tools=TOOLS)
+    events = [
+        event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])
+    ]
+    if told is None:
+        assert '"note"' not in shown(events)[0]
+    else:
+        assert shown(events)[0].endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ('<|python_tag|>{"name": "find", "parameters": {"near": 3', "incomplete"),
+        ('<|python_tag|>{"name": "find", "parameters": {"near": 3,,}}<|eom_id|>', "malformed"),
+        ('<|python_tag|>find.call(place="x', "incomplete"),
+    ],
+)
+def test_a_call_that_has_begun_in_one_form_is_none_of_another_form(text: str, status: str) -> None:
+    code = CallForm("named", opener="<|python_tag|>", fixed_name="code", fixed_argument="code")
+    grammar = replace(LLAMA3, calls=(*LLAMA3.calls[:2], code))
+    for size in (1, len(text)):
+        parser = stream_parser(family=grammar)
+        events = [
+            event for at in range(0, len(text), size) for event in parser.feed(text[at : at + size])
+        ]
+        reading = parser.finish()
+        assert {event.text for event in events if event.kind == "call"} <= {"find"}
+        (call,) = reading.message["tool_calls"]
+        assert (call["function"]["name"], call["status"]) == ("find", status)
+
+
+def test_the_last_of_two_arguments_of_one_name_counts_whatever_their_kinds() -> None:
+    text = DSML.replace('"place" string="true">x', '"near" string="false">x').replace(
+        'string="false">3', 'string="false">three'
+    )
+    text = text.replace('string="false">x', 'string="false">4')
+    message = parse_response(text, family=DEEPSEEK_V32, tools=TOOLS)
+    assert message["tool_calls"][0]["function"]["arguments"] == {"near": 4}

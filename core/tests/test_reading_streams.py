@@ -4,22 +4,8 @@ from __future__ import annotations
 
 import pytest
 from antiphon.reading import parse_response, stream_parser
-from antiphon.reading.grammar import CallForm, Grammar, ParamForm
-from reading_grammars import LLAMA4, QWEN3
-
-GLM = Grammar(
-    name="glm",
-    roles=QWEN3.roles,
-    end_tokens=QWEN3.end_tokens,
-    calls=(
-        CallForm(
-            "params",
-            opener="<tool_call>",
-            closer="</tool_call>",
-            param=ParamForm("<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n", typed=True),
-        ),
-    ),
-)
+from antiphon.reading.grammar import Grammar
+from reading_grammars import GLM, LLAMA4
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,19 @@ def read_json(
     call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
 ) -> Found | None:
     """Read a JSON object or a list of them; models write several objects behind each other too."""
+    try:
+        found = _read_objects(call, text, pos, final, progress)
+    except Invalid:
+        watch_json(call, text, pos, progress)
+        raise
+    if found is None:
+        watch_json(call, text, pos, progress)
+    return found
+
+
+def _read_objects(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
     if progress.next < 0:
         progress.next = pos
     while True:
@@ -103,8 +116,6 @@ def _read_value(
         if nested is None:
             nested = progress.nested = Nested(start)
         if not nested.advance(text) and not (final and call.form.values == "python"):
-            if not progress.calls:
-                _watch_json(call, text, start, progress)
             return MORE
         end = nested.end
         try:
@@ -200,9 +211,10 @@ def _first_text(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
 _KEY = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*', re.DOTALL)
 
 
-def _watch_json(call: CompiledCall, text: str, start: int, progress: Progress) -> None:
+def watch_json(call: CompiledCall, text: str, pos: int, progress: Progress) -> None:
     """Note name and arguments of a growing object as soon as they are there, to show them."""
-    if progress.arguments >= 0 or text[start] != "{":
+    start = skip_white(text, pos)
+    if progress.arguments >= 0 or start >= len(text) or text[start] != "{":
         return
     pos = progress.pos if progress.pos >= 0 else start + 1
     while True:

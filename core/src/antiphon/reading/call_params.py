@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any
 
@@ -10,13 +11,14 @@ from antiphon.reading.call_parts import (
     NO_ARGUMENTS,
     Call,
     Found,
+    Growing,
     Progress,
     checked_name,
     close,
     name_end,
     step,
 )
-from antiphon.reading.compiled import CompiledCall, Mark
+from antiphon.reading.compiled import CompiledCall, Mark, held
 from antiphon.reading.literals import decode_python
 from antiphon.reading.scan import (
     WHITE,
@@ -28,6 +30,7 @@ from antiphon.reading.scan import (
 )
 
 _CDATA, _CDATA_END = "<![CDATA[", "]]>"
+_STRING_FLAGS = ("true", "string", "str")
 
 
 def read_params(
@@ -61,7 +64,7 @@ def read_params(
             made = Call(
                 progress.name,
                 progress.params,
-                untyped=frozenset(progress.untyped),
+                untyped=progress.untyped(),
                 id=progress.id,
                 form=call,
             )
@@ -102,8 +105,8 @@ def _read_object(call: CompiledCall, text: str, pos: int, progress: Progress) ->
     nested = progress.nested = progress.nested or Nested(start)
     if not nested.advance(text):
         return False
-    progress.params = decode_json(call.plain(text[start : nested.end]))
-    progress.order = list(progress.params)
+    for key, value in decode_json(call.plain(text[start : nested.end])).items():
+        progress.add(key, value, False)
     progress.pos = nested.end
     return True
 
@@ -159,6 +162,15 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
             if at < 0:
                 return False
             at += len(_CDATA_END)
+    if not final:
+        is_text = flag.lower() in _STRING_FLAGS
+        begin = max(at, progress.certain)
+        progress.certain, may_end = certain_end(call, text, at, begin)
+        grows = is_text or not (flag or form.quoted or text.startswith(_CDATA, start))
+        if grows and progress.certain > start:
+            progress.growing = Growing(key, start, progress.certain, is_text)
+        if not may_end:
+            return False
     found = _value_end(call, text, at, final, progress.keys(), key)
     if found is None:
         return False
@@ -168,24 +180,19 @@ def _read_param(call: CompiledCall, text: str, pos: int, final: bool, progress: 
     raw = call.plain(text[start:value_end])
     if form.cdata and raw.startswith(_CDATA) and raw.endswith(_CDATA_END):
         raw = raw[len(_CDATA) : -len(_CDATA_END)]
+    value: Any = raw
+    is_bare = False
     if form.quoted:
+        with contextlib.suppress(Invalid):
+            value = python_or_json(raw)
+    elif not param.flag_closer.parts:
+        is_bare = True
+    elif flag.lower() not in _STRING_FLAGS:
         try:
-            progress.params[key] = python_or_json(raw)
+            value = decode_json(raw)
         except Invalid:
-            progress.params[key] = raw
-    elif param.flag_closer.parts:
-        if flag.lower() in ("true", "string", "str"):
-            progress.params[key] = raw
-        else:
-            try:
-                progress.params[key] = decode_json(raw)
-            except Invalid:
-                progress.params[key] = raw
-                progress.untyped.add(key)
-    else:
-        progress.params[key] = raw
-        progress.untyped.add(key)
-    progress.order.append(key)
+            is_bare = True
+    progress.add(key, value, is_bare)
     progress.pos = end
     return True
 
@@ -260,6 +267,48 @@ def _value_end(
         return ends
     found = text.find(closer, pos)
     return None if found < 0 else (found, found + len(closer))
+
+
+def certain_end(call: CompiledCall, text: str, pos: int, begin: int) -> tuple[int, bool]:
+    """Find up to where a text is a value's for certain, whatever follows.
+
+    Args:
+        call: The form.
+        text: The text so far.
+        pos: Where the value begins, white space of the format included.
+        begin: Up to where it is known to be the value's.
+
+    Returns:
+        That place, and whether anything stands behind it that may end the value: not only the
+        beginning of that.
+    """
+    param = call.param
+    assert param is not None
+    at = begin
+    while True:
+        found = param.ends.search(text, at)
+        if found is None or not _is_inner(call, text, found):
+            break
+        at = found.end()
+    end = found.start() if found else held(text, at, param.prefixes, param.longest)
+    # White space before what ends a value may be the format's.
+    room = len(param.closer.lead) * (2 if "\n" in param.closer.lead else 1)
+    while room and end > pos and text[end - 1] in f"{param.closer.lead}\r":
+        end, room = end - 1, room - 1
+    return max(end, begin), found is not None
+
+
+def _is_inner(call: CompiledCall, text: str, found: re.Match[str]) -> bool:
+    """Whether a closer can't end the value, since nothing follows it that may follow a value."""
+    param = call.param
+    assert param is not None
+    if found.group() != param.closer.core or not call.closer.parts:
+        return False
+    at = skip_white(text, found.end())
+    followers = [param.opener.core, call.closer.parts[0], call.closer.parts[-1]]
+    return at < len(text) and not any(
+        text.startswith(item, at) or item.startswith(text[at:]) for item in followers
+    )
 
 
 def _next_opener(call: CompiledCall, text: str, start: int, end: int) -> int | None:

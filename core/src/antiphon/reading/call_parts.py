@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
 from antiphon.reading.scan import WHITE, Invalid, Nested, json_member, skip_white
@@ -75,6 +75,46 @@ class Found:
 
 
 @dataclass
+class Draft:
+    """What is shown of one call while it is written.
+
+    Attributes:
+        name: Its name.
+        news: More of the arguments' JSON text, which no event has shown yet.
+        size: How many characters of that text there were, these and those shown before.
+        is_open: Whether the text is an object's members so far, not a part of what stands there.
+        is_announced: Whether an event has shown that the call began.
+    """
+
+    name: str
+    news: str = ""
+    size: int = 0
+    is_open: bool = False
+    is_announced: bool = False
+
+    def say(self, text: str) -> None:
+        """Add to the arguments' text."""
+        self.news += text
+        self.size += len(text)
+
+
+class Growing(NamedTuple):
+    """An argument whose value is being written.
+
+    Attributes:
+        key: Its name.
+        start: Where the value begins.
+        end: Up to where the text is the value's for certain.
+        is_text: Whether the form says that the value is a string; else a schema may say so.
+    """
+
+    key: str
+    start: int
+    end: int
+    is_text: bool
+
+
+@dataclass
 class Progress:
     """What a reader keeps between two looks at a growing text.
 
@@ -82,12 +122,15 @@ class Progress:
         nested: The value that is being scanned.
         value: The arguments inside it, likewise, where they are being shown as they grow.
         name: The tool's name, once it is known.
-        shown: Up to where the arguments' text has been shown.
-        emitted: How many characters that were, control tokens written out.
         arguments: Where the arguments' text begins, once that is known; -1 before.
         params: The parameters read so far.
-        order: Their names as they came; a name that comes twice stands there twice.
-        told: How many of them have been shown.
+        members: The same as they came: name, value, and whether it is bare text; a name may come twice.
+        growing: The next one, while its value is being written.
+        certain: Up to where that value has been looked through; -1 before.
+        drafts: What a stream shows of the calls.
+        shown: Up to where the text of the arguments, or of the one that grows, has been shown.
+        told: How many arguments have been shown whole.
+        part: How many characters of the JSON text of the next one.
         pos: Where the next parameter is expected.
         calls: The calls read so far, where several stand behind each other.
         end: Where the last of them ends.
@@ -99,18 +142,36 @@ class Progress:
     value: Nested | None = None
     name: str | None = None
     id: str | None = None
-    shown: int = -1
-    emitted: int = 0
     arguments: int = -1
     params: dict[str, Any] = field(default_factory=dict)
-    untyped: set[str] = field(default_factory=set)
-    order: list[str] = field(default_factory=list)
+    members: list[tuple[str, Any, bool]] = field(default_factory=list)
+    growing: Growing | None = None
+    certain: int = -1
+    drafts: list[Draft] = field(default_factory=list)
+    shown: int = -1
     told: int = 0
+    part: int = 0
     pos: int = -1
     calls: list[Call] = field(default_factory=list)
     end: int = -1
     next: int = -1
     tools: Mapping[str, Mapping[str, Any]] | None = None
+
+    def add(self, key: str, value: Any, is_bare: bool) -> None:
+        """Keep a parameter; the last one of a name counts."""
+        self.params[key] = value
+        self.members.append((key, value, is_bare))
+        self.growing, self.certain = None, -1
+
+    def untyped(self) -> frozenset[str]:
+        """Return the parameters that are bare text."""
+        bare = {key: is_bare for key, _, is_bare in self.members}
+        return frozenset(key for key, is_bare in bare.items() if is_bare)
+
+    def show_again(self) -> None:
+        """Forget what was shown."""
+        self.drafts = []
+        self.shown, self.told, self.part = self.arguments, 0, 0
 
     def keys(self) -> tuple[str, ...] | None:
         """Return the tool's parameters that have not been read yet; None where its schema is not known."""

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import re
 
-from antiphon.reading.call_parts import MORE, Call, Found, checked_name, closed, spelled_out
+from antiphon.reading.call_parts import (
+    MORE,
+    Call,
+    Found,
+    Progress,
+    checked_name,
+    closed,
+    spelled_out,
+)
 from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.literals import decode_unescaped_call, loose_calls, python_call
 from antiphon.reading.scan import WHITE, Invalid, skip_white
 
-_CALL_HEAD = re.compile(r"\[?\s*[^\W\d][\w.\-]*\(")
+_CALL_HEAD = re.compile(r"\[?\s*([^\W\d][\w.\-]*)\(")
+_ARGUMENT = re.compile(r"\s*(?:[^\W\d]\w*\s*=|\))")
 
 
-def read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Found | None:
+def read_pythonic(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
     form = call.form
     at = skip_white(text, pos)
     if at >= len(text):
         return MORE
-    if not form.listed and form.call_suffix:
+    head = _CALL_HEAD.match(text, at)
+    suffix = form.call_suffix
+    named = head is not None and head.group(1).endswith(suffix)
+    if head is not None and named and (not suffix or _ARGUMENT.match(text, head.end())):
+        # Code may call a method of the suffix's name too, but a tool's arguments have names.
+        progress.name = checked_name(call, head.group(1).removesuffix(suffix))
+    if not form.listed and suffix:
         return _read_builtin(call, text, at, final)
     listed = text[at] == "["
     if form.listed and not listed:
@@ -27,7 +44,7 @@ def read_pythonic(call: CompiledCall, text: str, pos: int, final: bool) -> Found
     except Invalid:
         # Strings that are not escaped: the calls reach to the closing marker.
         closers = [*call.block_closer.parts[:1], *call.closer.parts[:1], *call.ends]
-        if not _CALL_HEAD.match(text, at):
+        if head is None:
             raise
         ends = [found for part in closers if (found := text.find(part, at)) >= 0]
         if not ends:

@@ -51,4 +51,4 @@ def read_call(
         return read_named(call, text, pos, final, progress)
     if form.style == "params":
         return read_params(call, text, pos, final, progress)
-    return read_pythonic(call, text, pos, final)
+    return read_pythonic(call, text, pos, final, progress)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from antiphon.reading.grammar import CallForm, Grammar, Literals, RoleForm
+from antiphon.reading.grammar import CallForm, Grammar, Literals, ParamForm, RoleForm
 from antiphon.reading.scan import WHITE
 
 Convert = Callable[[str], str]
@@ -55,12 +55,21 @@ def make_mark(literal: str, convert: Convert) -> Mark:
 
 
 class CompiledParam(NamedTuple):
-    """A `ParamForm` as marks."""
+    """A `ParamForm` as marks.
+
+    Attributes:
+        ends: Finds what may end a value, or be a part of it.
+        prefixes: Every proper beginning of that.
+        longest: The length of the longest of them.
+    """
 
     opener: Mark
     key_closer: Mark
     flag_closer: Mark
     closer: Mark
+    ends: re.Pattern[str]
+    prefixes: frozenset[str]
+    longest: int
 
 
 class CompiledCall(NamedTuple):
@@ -116,6 +125,24 @@ def _boundary(
     return re.compile(rf"{line}{whole}(?=\s*(?:{alternation(following)}|(\Z)))")
 
 
+def _compile_param(
+    form: ParamForm, call_closer: Mark, convert: Convert, end_tokens: tuple[str, ...]
+) -> CompiledParam:
+    opener, closer = make_mark(form.opener, convert), make_mark(form.closer, convert)
+    ends = [closer.core, f"\n{opener.core}", *end_tokens]
+    for part in call_closer.parts[:1]:
+        ends += [part, f"\n{part}"]
+    return CompiledParam(
+        opener,
+        make_mark(form.key_closer, convert),
+        make_mark(form.flag_closer, convert),
+        closer,
+        re.compile(alternation(ends)),
+        _prefixes(ends),
+        max(map(len, ends)) - 1,
+    )
+
+
 def _compile_call(
     form: CallForm, convert: Convert, end_tokens: tuple[str, ...], plain: Callable[[str], str]
 ) -> CompiledCall:
@@ -126,10 +153,7 @@ def _compile_call(
     closer, block_closer = mark(form.closer), mark(form.block_closer)
     param = None
     if form.param is not None:
-        given = form.param
-        param = CompiledParam(
-            mark(given.opener), mark(given.key_closer), mark(given.flag_closer), mark(given.closer)
-        )
+        param = _compile_param(form.param, closer, convert, end_tokens)
     triggers = [mark_.core for mark_ in (block_opener, opener) if mark_.core]
     if len(opener.parts) > 1 and len(opener.parts[-1]) >= _DISTINCT:
         # Models leave out the first line of an opener; its last tells as much.
@@ -247,11 +271,23 @@ class Compiled:
 
     def held(self, text: str, start: int, prefixes: frozenset[str]) -> int:
         """Return where the last part of a text begins that may be the beginning of a marker."""
-        size = len(text)
-        for at in range(max(start, size - self.longest), size):
-            if text[at:] in prefixes:
-                return at
-        return size
+        return held(text, start, prefixes, self.longest)
+
+
+def held(text: str, start: int, prefixes: frozenset[str], longest: int) -> int:
+    """Return where the last part of a text begins that is one of some beginnings.
+
+    Args:
+        text: The text.
+        start: Where to begin to look.
+        prefixes: The beginnings.
+        longest: The length of the longest of them.
+    """
+    size = len(text)
+    for at in range(max(start, size - longest), size):
+        if text[at:] in prefixes:
+            return at
+    return size
 
 
 def _worded_ends(grammar: Grammar) -> list[str]:

@@ -111,7 +111,7 @@ class Machine(CallStates):
         """
         self._borrowed = len(self._compiled.plain(self._gap + self._text[self._pos :]))
         if self._open is not None:
-            self._open.show_again()
+            self._open.progress.show_again()
         self._may_reopen = self._state == "reasoning" and not "".join(self.reasoning).strip(WHITE)
         self.reasoning.clear()
         self.content.clear()

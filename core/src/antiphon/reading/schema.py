@@ -13,7 +13,7 @@ from antiphon.reading.call_params import python_or_json
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.judging import first_problem, schema_problem
-from antiphon.reading.scan import Invalid, decode_json
+from antiphon.reading.scan import WHITE, Invalid, decode_json
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -24,6 +24,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "null": (type(None),),
 }
+
+
+_NULL = ("null", "None")
 
 
 def tool_list(tools: Iterable[Any] | None) -> list[Any] | None:
@@ -82,11 +85,42 @@ def _function_tool(function: Any) -> Mapping[str, Any]:
     return schema
 
 
-def typed(text: str, key: str, form: CompiledCall | None, schema: Mapping[str, Any] | None) -> Any:
-    """Return the bare text of an argument as what the tool's schema, or else the format, says it is."""
+_JSON_WORDS = ("true", "false", "null", "NaN", "Infinity")
+_JSON_FIRST = "{[-0123456789"
+
+
+def is_text(start: str, key: str, form: CompiledCall, schema: Mapping[str, Any] | None) -> bool:
+    """Whether bare text is a string, as `typed` has it, whatever follows what there is of it."""
+    known = _schema_of(key, schema)
+    if known is not None:
+        types = allowed_types(known, schema)
+        if not types or types == {"string"}:
+            return True
+        return "string" in types and not (
+            "null" in types and any(word.startswith(start) for word in _NULL)
+        )
+    param = form.form.param
+    if param is None or not param.typed:
+        return True
+    bare = start.strip(WHITE)
+    return (
+        bare != ""
+        and bare[0] not in _JSON_FIRST
+        and not any(word.startswith(bare) for word in _JSON_WORDS)
+    )
+
+
+def _schema_of(key: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the schema of a parameter; None where it is not known."""
     properties = schema.get("properties") if schema else None
     known = properties.get(key) if isinstance(properties, Mapping) else None
-    if isinstance(known, Mapping):
+    return known if isinstance(known, Mapping) else None
+
+
+def typed(text: str, key: str, form: CompiledCall | None, schema: Mapping[str, Any] | None) -> Any:
+    """Return the bare text of an argument as what the tool's schema, or else the format, says it is."""
+    known = _schema_of(key, schema)
+    if known is not None:
         return coerce(text, known, schema)
     param = None if form is None else form.form.param
     return _json_unless_string(text) if param is not None and param.typed else text
@@ -190,7 +224,7 @@ def coerce(text: str, schema: Mapping[str, Any], root: Mapping[str, Any] | None 
     """
     types = allowed_types(schema, root)
     if "string" in types:
-        return None if "null" in types and text in ("null", "None") else text
+        return None if "null" in types and text in _NULL else text
     if not types:
         return text
     try:

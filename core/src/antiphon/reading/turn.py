@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from antiphon.reading.calls import Call, Progress, arguments_text
+from antiphon.reading.call_parts import Call, Draft, arguments_text
 from antiphon.reading.compiled import Compiled
 from antiphon.reading.events import Event, Piece, PieceKind, Tools
 from antiphon.reading.scan import WHITE
@@ -119,7 +119,16 @@ class Turn:
             self._piece("format", self._gap)
             self._gap = ""
 
-    def _add(self, call: Call, *, shown: bool = False, progress: Progress | None = None) -> None:
+    def _show_draft(self, number: int, draft: Draft) -> None:
+        """Show what no event has shown yet of a call that is being written."""
+        if not draft.is_announced:
+            draft.is_announced = True
+            self._events.append(Event("call", self._compiled.plain(draft.name), number))
+        if draft.news:
+            self._events.append(Event("arguments", draft.news, number))
+            draft.news = ""
+
+    def _add(self, call: Call, draft: Draft | None = None) -> None:
         """Keep a call and show what has not been shown of it."""
         index = len(self.calls)
         self.calls.append(call)
@@ -127,14 +136,12 @@ class Turn:
         if not self._shows:
             return
         if call.status == "ok":
-            plain = self._compiled.plain
-            if not shown:
-                self._events.append(Event("call", call.name or "", index))
-            rest = self._arguments(call)
-            if shown and progress is not None:
-                rest = "}" if progress.told else plain(rest)[progress.emitted :]
-            if rest:
-                self._events.append(Event("arguments", plain(rest), index))
+            draft = draft or Draft(call.name or "")
+            if draft.is_open:
+                draft.say("}")
+            else:
+                draft.say(self._compiled.plain(self._arguments(call))[draft.size :])
+            self._show_draft(index, draft)
         self._events.append(Event("call_end", "", index, call))
 
     def _arguments(self, call: Call) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
 from antiphon.reading.bare import may_begin, read_bare
+from antiphon.reading.call_shown import show_more
 from antiphon.reading.calls import Call, Found, Progress, name_of, read_call, step
 from antiphon.reading.compiled import Compiled, CompiledCall
-from antiphon.reading.events import Event, Tools
+from antiphon.reading.events import Tools
 from antiphon.reading.scan import Invalid, skip_white
-from antiphon.reading.schema import typed
 from antiphon.reading.turn import Turn
 
 
@@ -25,15 +24,8 @@ class _Open:
     pos: int
     forms: list[CompiledCall]
     progress: Progress
-    shown: bool = False
     refusal: tuple[str, str | None, CompiledCall] | None = None
     cut: tuple[CompiledCall, str | None] | None = None
-
-    def show_again(self) -> None:
-        """Forget what was shown of the call."""
-        self.shown = False
-        progress = self.progress
-        progress.shown, progress.emitted, progress.told = progress.arguments, 0, 0
 
 
 class CallStates(Turn):
@@ -81,6 +73,8 @@ class CallStates(Turn):
             except Invalid as error:
                 if opened.refusal is None:
                     opened.refusal = str(error), opened.progress.name, form
+            if opened.progress.name is not None:
+                break  # A call in this form has begun, and may have been shown.
             opened.forms.pop(0)
             opened.progress = Progress(tools=self._tools)
         if opened.cut is not None:
@@ -124,8 +118,9 @@ class CallStates(Turn):
 
     def _take(self, opened: _Open, found: Found) -> None:
         place = self._text, opened.start, found.end
-        if opened.shown:
-            self._show_params(opened)
+        drafts = opened.progress.drafts
+        if drafts:
+            show_more(opened.forms[0], self._text, opened.progress, self._tools)
         self._open = None
         self._pos = found.end
         shows_raw = self._keeps or self._shows
@@ -133,44 +128,16 @@ class CallStates(Turn):
             call.place = call.place or place
             if shows_raw:
                 call.keep_raw()
-            self._add(call, shown=opened.shown and number == 0, progress=opened.progress)
+            self._add(call, drafts[number] if number < len(drafts) else None)
         self._piece("call", self._text[opened.start : found.end])
         self._in_block = found.calls[-1].form
         self._state = "between"
 
     def _show(self, opened: _Open) -> None:
-        """Show as much of a growing call's arguments as is certain."""
-        progress = opened.progress
-        in_turn = opened.forms[0].form.style == "params"
-        if progress.name is None or (progress.value is None and not in_turn):
-            return
-        index = len(self.calls)
-        if not opened.shown:
-            opened.shown = True
-            self._events.append(Event("call", self._compiled.plain(progress.name), index))
-        if progress.value is None:
-            self._show_params(opened)
-            return
-        progress.value.advance(self._text)
-        size = progress.value.pos
-        if size > progress.shown:
-            text = self._compiled.plain(self._text[progress.shown : size])
-            self._events.append(Event("arguments", text, index))
-            progress.emitted += len(text)
-            progress.shown = size
-
-    def _show_params(self, opened: _Open) -> None:
-        """Show the arguments that are whole, of a call that spells them one after the other."""
-        progress = opened.progress
-        schema = (self._tools or {}).get(progress.name or "")
-        for key in progress.order[progress.told :]:
-            value = progress.params[key]
-            if key in progress.untyped:
-                value = typed(value, key, opened.forms[0], schema)
-            text = json.dumps({key: value}, ensure_ascii=False)[1:-1]
-            text = f"{', ' if progress.told else '{'}{text}"
-            self._events.append(Event("arguments", text, len(self.calls)))
-            progress.told += 1
+        """Show as much of growing calls as is certain."""
+        show_more(opened.forms[0], self._text, opened.progress, self._tools)
+        for number, draft in enumerate(opened.progress.drafts, len(self.calls)):
+            self._show_draft(number, draft)
 
     def _cut_off(self, start: int, form: CompiledCall, name: str | None) -> None:
         """The text ends inside a call. Where it holds an end token, the turn ended there.

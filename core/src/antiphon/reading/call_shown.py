@@ -1,0 +1,95 @@
+"""What a stream shows of calls while they are written: no more than is certain.
+
+What is shown of a call's arguments, joined, is a beginning of their JSON text as the message has it, however
+the text comes; nothing is ever taken back.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from antiphon.reading.call_parts import Draft, Progress
+from antiphon.reading.compiled import CompiledCall
+from antiphon.reading.events import Tools
+from antiphon.reading.schema import is_text, typed
+
+
+def show_more(call: CompiledCall, text: str, progress: Progress, tools: Tools) -> None:
+    """Add to the drafts of `progress` what is certain by now.
+
+    Args:
+        call: The form that the calls are read by.
+        text: The text so far.
+        progress: What its reader has found.
+        tools: The parameter schema of each tool, where the tools are known.
+    """
+    if progress.name is None or _is_cut(call, progress.name):
+        return
+    style = call.form.style
+    if style == "params":
+        _show_params(call, text, progress, tools)
+    elif progress.value is not None:
+        _show_value(call, text, progress)
+    elif style == "pythonic":
+        _draft(progress)
+
+
+def _is_cut(call: CompiledCall, name: str) -> bool:
+    """Whether a name holds what ends a broken call: then it is none."""
+    return call.stop is not None and call.stop.search(name) is not None
+
+
+def _draft(progress: Progress) -> Draft:
+    """Return the draft of the first call."""
+    if not progress.drafts:
+        assert progress.name is not None
+        progress.drafts.append(Draft(progress.name))
+    return progress.drafts[0]
+
+
+def _show_value(call: CompiledCall, text: str, progress: Progress) -> None:
+    """Show arguments that are one JSON value."""
+    assert progress.value is not None
+    draft = _draft(progress)
+    progress.value.advance(text)
+    size = progress.value.pos
+    if size > progress.shown:
+        draft.say(call.plain(text[progress.shown : size]))
+        progress.shown = size
+
+
+def _show_params(call: CompiledCall, text: str, progress: Progress, tools: Tools) -> None:
+    """Show arguments that are spelled one after the other: whole ones, and the text of one that grows."""
+    draft = _draft(progress)
+    schema = (tools or {}).get(progress.name or "")
+    for key, value, is_bare in progress.members[progress.told :]:
+        made = typed(value, key, call, schema) if is_bare else value
+        draft.say(_member(progress.told, key, made)[progress.part :])
+        progress.told, progress.part, draft.is_open = progress.told + 1, 0, True
+    growing = progress.growing
+    if growing is None:
+        return
+    if not progress.part:
+        sure = growing.is_text or is_text(
+            call.plain(text[growing.start : growing.end]), growing.key, call, schema
+        )
+        if not sure:
+            return
+        head = _member(progress.told, growing.key, "")[:-1]
+        draft.say(head)
+        progress.part, progress.shown = len(head), growing.start
+    if growing.end > progress.shown:
+        more = _escaped(call.plain(text[progress.shown : growing.end]))
+        draft.say(more)
+        progress.part, progress.shown = progress.part + len(more), growing.end
+
+
+def _member(place: int, key: str, value: Any) -> str:
+    """Return an object's member as JSON text with what stands before it in the object."""
+    text = json.dumps({key: value}, ensure_ascii=False)[1:-1]
+    return f", {text}" if place else "{" + text
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
