@@ -58,12 +58,12 @@ def test_threads_are_allowed(sandbox: PythonSandbox) -> None:
 
 
 def test_an_endless_loop_is_stopped(sandbox: PythonSandbox) -> None:
-    short = PythonSandbox(timeout=1.0)
+    short = PythonSandbox(timeout=3)  # long enough to start and print on a busy machine
     begin = time.monotonic()
     result = short.run("print('before', flush=True)\nwhile True: pass")
-    assert time.monotonic() - begin < 15
+    assert time.monotonic() - begin < 60  # a bound on the hang, not a measure of speed
     assert result.output == "before\n"
-    assert result.stopped == "it took more than 1 seconds"
+    assert result.stopped == "it took more than 3 seconds"
     assert works(sandbox)
 
 

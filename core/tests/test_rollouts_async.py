@@ -185,9 +185,9 @@ def test_an_answer_that_takes_too_long_is_named_and_the_rest_is_given_up() -> No
 
     backend = Hangs()
     with pytest.raises(
-        BackendError, match=r"Answer 1 of conversation 2/\d took longer than the 0\.5 seconds"
+        BackendError, match=r"Answer 1 of conversation 2/\d took longer than the 2 seconds"
     ):
-        rolled_out(backend, timeout=0.5)
+        rolled_out(backend, timeout=2)  # the others are quicker on a busy machine too
     assert backend.in_flight == 0
 
 
