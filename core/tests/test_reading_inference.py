@@ -253,3 +253,79 @@ def test_white_space_between_calls_and_the_content_behind_them_is_the_formats() 
     message = parse(text, family=grammar)[1]
     assert message["content"] == "\n b"
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
+
+
+FENCED = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}<think>"
+    "{{ (m.reasoning_content or '').strip('\\n') }}</think>\n\n{% endif %}{{ m.content }}<|end|>\n"
+    "{% endfor %}"
+)
+
+
+def test_a_template_that_strips_line_breaks_alone_from_reasoning_keeps_spaces() -> None:
+    grammar = infer_grammar(FENCED)
+    text = "<|user|>\na<|end|>\n<|assistant|>\n<think> r, </think>\n\n b<|end|>\n"
+    message = parse(text, family=grammar)[1]
+    assert (message["reasoning_content"], message["content"]) == (" r, ", " b")
+
+
+ANNOUNCING = (
+    "{% if tools %}<|system|>\n{{ tools | tojson }}<|end|>\n{% endif %}"
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("role", ["user", "assistant", "critic", "tool"])
+def test_tools_that_are_announced_before_any_first_message_are_no_system_text(role: str) -> None:
+    grammar = infer_grammar(ANNOUNCING)
+    messages = [{"role": role, "content": "a"}, {"role": "user", "content": "b"}]
+    tools = further()[-1]["tools"]
+    text = render(messages, chat_template=ANNOUNCING, tools=tools).text
+    for known in (tools, None):
+        try:
+            found = parse(text, family=grammar, tools=known)
+        except GrammarUnavailable:
+            continue  # no grammar can know it: refused
+        assert found == messages
+
+
+def test_a_cut_off_answer_without_a_header_is_refused() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<user>{{ m.content }}</user>"
+        "{% elif m.role == 'assistant' %}{{ m.content }}<end>{% elif m.role == 'system' %}"
+        "<system>{{ m.content }}</system>{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    cut_off = parse("<user>a</user>b", family=grammar)[1]
+    assert (cut_off["content"], cut_off["is_complete"]) == ("b", False)
+    for text in ("<user>a</user>b<end>c", "b"):
+        with pytest.raises(GrammarUnavailable, match="for sure"):
+            parse(text, family=grammar)
+
+
+def test_a_system_text_that_stood_last_is_not_read_as_the_first() -> None:
+    template = (
+        "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
+        "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>"
+        "{% if m.role == 'assistant' and messages[-1].role == 'assistant' %}<think>\n\n</think>\n\n"
+        "{% endif %}{{ m.content }}<|end|>{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    said = [{"role": role, "content": role[0]} for role in ("system", "user", "assistant")]
+    text = render(said, chat_template=template).text
+    assert parse(text, family=grammar) == said
+    with pytest.raises(GrammarUnavailable, match="stood last"):
+        parse(render([*said[1:], said[0]], chat_template=template).text, family=grammar)
+
+
+def test_white_space_that_always_stands_before_calls_is_no_content() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.tool_calls %}"
+        "{{ '\n\n<calls>' }}"
+        "{% for c in m.tool_calls %}<call>{{ c.function.name }}:{{ c.function.arguments | tojson }}"
+        "</call>{% endfor %}</calls>{% endif %}<|end|>{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    for content in ("", "b", " b"):
+        text = f'<|user|>a<|end|><|assistant|>{content}\n\n<calls><call>f:{{"a": 1}}</call></calls><|end|>'
+        assert parse(text, family=grammar)[1]["content"] == content

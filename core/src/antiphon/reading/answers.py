@@ -236,7 +236,7 @@ class AnswerReader:
         if reasoning is None or self.compiled.think_close.core not in body:
             return True
         thought = "".join(machine.reasoning)
-        if reasoning.trimmed and thought != thought.strip():
+        if thought != thought.strip(reasoning.trimmed):
             return False
         block = reasoning.opener + thought + reasoning.closer
         if not machine.content:
@@ -297,10 +297,11 @@ class AnswerReader:
         if found < 0 or stop < len(begin) or not body.startswith(end, stop):
             return None
         message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
-        if reasoning.trimmed and body[len(begin) : stop].strip() != body[len(begin) : stop]:
+        thought = body[len(begin) : stop]
+        if thought != thought.strip(reasoning.trimmed):
             return None
-        if stop > len(begin):
-            message["reasoning_content"] = plain(body[len(begin) : stop])
+        if thought:
+            message["reasoning_content"] = plain(thought)
         return message
 
     def _kept_reasoning(self, body: str) -> tuple[str, str]:

@@ -162,9 +162,9 @@ class ReasoningForm:
         empty: Texts of an empty block, as templates print them with thinking off or for turns
             without reasoning (``"<think>\n\n</think>\n\n"``, DeepSeek V3.1's ``"</think>"``).
             A turn that begins so has no reasoning.
-        trimmed: The template strips the reasoning of white space. In whole conversations a block
-            with more of it than the format has did not come from the field and stays in the
-            content.
+        trimmed: What the template strips from the reasoning, as `str.strip` takes it: ``None`` is
+            all white space, ``""`` nothing. In whole conversations a block with more of it than
+            the format has did not come from the field and stays in the content.
         looks_inside: The template looks for a block in the content where the field is missing. So
             a content that holds the closer comes back with an empty field.
         earlier: The template prints the field of answers before the last question too. Where it
@@ -179,7 +179,7 @@ class ReasoningForm:
     opened: Opened = "sometimes"
     separate: bool = True
     empty: tuple[str, ...] = ()
-    trimmed: bool = False
+    trimmed: str | None = ""
     looks_inside: bool = True
     earlier: bool = True
     empty_last: bool = False

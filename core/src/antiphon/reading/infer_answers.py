@@ -112,15 +112,12 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
             and literal_text(form.opener).startswith(after.strip(WHITE))
         )
     )
-    spaced = prober.render(
-        [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": answer, "reasoning_content": f"\n {_REASON}\n "},
-        ]
-    )
-    trimmed = spaced is not None and f"\n {_REASON}\n " not in spaced
     reasoning = ReasoningForm(
-        opener, after, trimmed=trimmed, opened=_opened(opener.strip(WHITE), prompts), empty=empty
+        opener,
+        after,
+        trimmed=_trimmed(prober),
+        opened=_opened(opener.strip(WHITE), prompts),
+        empty=empty,
     )
     continued: tuple[str, ...] = ()
     header = base.strip(WHITE)
@@ -128,6 +125,18 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
         # Each part of an answer has the header again.
         continued = tuple(dict.fromkeys((after.strip(WHITE), header)))
     return replace(grammar, roles=roles, reasoning=reasoning, content=content, continued=continued)
+
+
+def _trimmed(prober: Prober) -> str | None:
+    """Return what a template strips from reasoning; see `ReasoningForm.trimmed`."""
+    ways: tuple[tuple[str | None, str], ...] = ((None, " "), ("\n", "\n"))
+    for chars, around in ways:
+        thought = f"{around}{_REASON}{around}"
+        answer = {"role": "assistant", "content": word("a", 1), "reasoning_content": thought}
+        text = prober.render([{"role": "user", "content": word("u", 0)}, answer])
+        if text is not None and thought not in text:
+            return chars
+    return ""
 
 
 def _elsewhere(grammar: Grammar, prober: Prober, turns: Turns) -> ReasoningForm | None:

@@ -112,7 +112,9 @@ class _Calls:
         final = after[len(shared) :]
         form = self._layout(form, body[:start], post, final)
         lead = self._lead(body[:start])
-        form = replace(form, lead=lead) if lead is not None else form
+        if lead is not None:
+            is_always = bool(lead) and body[:start].startswith(lead)
+            form = replace(form, lead=lead, lead_always=is_always)
         if not (form.block_opener + form.opener).strip(WHITE):
             if form.style not in ("json", "pythonic"):
                 raise Unreadable("nothing marks the beginning of a call")

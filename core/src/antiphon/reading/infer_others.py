@@ -13,9 +13,18 @@ from dataclasses import replace
 from jinja2 import nodes
 
 from antiphon.reading.grammar import OTHER, Grammar, Literals, RoleForm, Slot
-from antiphon.reading.infer_turns import MARKER, Turns, lead_of, whole_markers
+from antiphon.reading.infer_turns import MARKER, Turns, lead_of, whole_markers, without
 from antiphon.reading.other_roles import WAYS, is_literal, name_place, with_form
-from antiphon.reading.probing import ROLES, Prober, common_prefix, cut, with_dates, word
+from antiphon.reading.probing import (
+    ROLES,
+    TOOLS,
+    Prober,
+    around_tools,
+    common_prefix,
+    cut,
+    with_dates,
+    word,
+)
 
 _SEQUENCES = (
     "x",
@@ -37,7 +46,7 @@ _NAMES = ("rolqwx", "eroqwy")
 _MAX_NAMES = 12
 """How many roles of its own a template is asked for."""
 
-_Between = dict[tuple[str, str], list[str]]
+_Between = dict[tuple[str, str], list[Literals]]
 """For each pair of neighbours the texts between them, the other role's being ``"x"``."""
 
 
@@ -61,11 +70,11 @@ def _with_results_anywhere(grammar: Grammar, prober: Prober, turns: Turns) -> Gr
     """Return the grammar with results of calls also where no call stands before them."""
     between, _ = _between(prober, "tool")
     closers = {**turns.closers, "": ""}
-    places: dict[str, list[str]] = defaultdict(list)
+    places: dict[Literals, list[str]] = defaultdict(list)
     for (before, after), texts in between.items():
         for text in texts:
-            if after == "x" != before and text.startswith(closers.get(before, "")):
-                places[text[len(closers.get(before, "")) :]].append({**ROLES, "": ""}[before])
+            if after == "x" != before and lead_of(text).startswith(closers.get(before, "")):
+                places[without(text, closers.get(before, ""))].append({**ROLES, "": ""}[before])
     for form in grammar.forms("tool"):
         quote = '"' if form.value == "json" else ""
         found = places.get(f"{form.group_opener}{form.opener}{quote}", [])
@@ -105,7 +114,12 @@ def _forms(grammar: Grammar, prober: Prober, turns: Turns, name: str) -> list[Ro
     them; none where nothing tells them from messages of the usual roles.
     """
     between, ends = _between(prober, name)
-    behind = [text for (before, _), texts in between.items() if before == "x" for text in texts]
+    behind = [
+        text
+        for (before, _), texts in between.items()
+        for text in texts
+        if before == "x" and isinstance(text, str)
+    ]
     if not behind:
         return []
     closer = whole_markers(common_prefix([*behind, *ends]), [*behind, *ends])
@@ -116,8 +130,8 @@ def _forms(grammar: Grammar, prober: Prober, turns: Turns, name: str) -> list[Ro
     following: list[RoleForm] = []
     for (before, after), texts in between.items():
         for text in texts:
-            is_closed = text.startswith(closers.get(before, ""))
-            opener = with_dates(text[len(closers.get(before, "")) :] if is_closed else text)
+            is_closed = lead_of(text).startswith(closers.get(before, ""))
+            opener = with_dates(without(text, closers.get(before, "")))
             if after == "x":
                 made[opener, not is_closed].append(names[before])
             else:
@@ -167,7 +181,23 @@ def _between(prober: Prober, name: str) -> tuple[_Between, list[str]]:
                 between[before, after].append(part)
         if sequence.endswith("x") and parts[-1] not in ends:
             ends.append(parts[-1])
+    between["", "x"] += _announced(prober, name, between["", "x"])
     return {pair: texts for pair, texts in between.items() if texts}, ends
+
+
+def _announced(prober: Prober, name: str, usual: list[Literals]) -> list[Literals]:
+    """Return what stands before a first message of a role where tools are announced, if that is
+    something else.
+    """
+    text = word("x", 0)
+    messages = [{"role": name, "content": text}, {"role": "user", "content": word("u", 1)}]
+    shown = []
+    for tools in TOOLS:
+        made = prober.render(messages, tools=tools)
+        parts = cut(made, [text]) if made is not None else None
+        shown += [parts[0]] if parts is not None else []
+    found = [around_tools(*shown)] if len(shown) == len(TOOLS) else []
+    return [item for item in found if item not in usual]
 
 
 def _asked() -> Iterator[tuple[str, bool]]:

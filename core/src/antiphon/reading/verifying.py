@@ -7,17 +7,20 @@ answers are free to differ, since models write calls, reasoning and ends in ways
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import InvalidData, RenderError
 from antiphon.reading.compiled import Compiled
-from antiphon.reading.conversation import Conversation, splitter_of
+from antiphon.reading.conversation import Conversation, Place, splitter_of
 from antiphon.reading.grammar import Literals, Slot, Source
 from antiphon.reading.ids import literals_of
 from antiphon.reading.infer_turns import MARKER
 from antiphon.reading.scan import WHITE
+
+if TYPE_CHECKING:
+    from antiphon.engine.rendering import Rendering
 
 _WAYS: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": False}, {"enable_thinking": True})
 
@@ -39,39 +42,64 @@ def unprinted(
         return ""
     if compiled.is_exact and _holds_controls(conversation, compiled, text):
         return "a control token of turns stands in a message"
-    plain = compiled.plain(text)
-    nearest = "the template refuses the conversation that was read"
-    for pieces in _printed(source, conversation, tools):
-        if "".join(piece for piece, _ in pieces) == plain:
+    plain, said = compiled.plain(text), conversation.messages
+    first, rest = (said[:1], said[1:]) if said and said[0]["role"] == "system" else ([], said)
+    reason = ""
+    for made, given in _printed(source, conversation, said, tools):
+        if made.text == plain:
+            if (
+                tools
+                and first
+                and given is None
+                and _prints(source, conversation, rest, tools, plain)
+            ):
+                return "what reads as its system text announces tools"
             return ""
-        again = "".join(piece if is_said else compiled.convert(piece) for piece, is_said in pieces)
-        nearest = _difference(conversation, text, again, compiled)
-        if not nearest:
+        found = _difference(conversation, text, _spelled(made, compiled), compiled)
+        if not found:
+            if first and _prints(source, conversation, [*rest, *first], tools, plain):
+                return "its system text stood last"
             return ""
-    return nearest
+        reason = reason or found
+    return reason or "the template refuses the conversation that was read"
+
+
+def _prints(
+    source: Source,
+    conversation: Conversation,
+    messages: list[dict[str, Any]],
+    tools: list[Any] | None,
+    text: str,
+) -> bool:
+    """Whether the template prints other messages than those that were read as the text."""
+    ways = _printed(source, conversation, messages, tools)
+    return any(made.text == text for made, given in ways if given is tools)
 
 
 def _printed(
-    source: Source, conversation: Conversation, tools: list[Any] | None
-) -> Iterator[list[tuple[str, bool]]]:
-    """Yield what the template prints of what was read, in each way in which it may have been asked:
-    pieces of text, and whether each was said in a message.
+    source: Source,
+    conversation: Conversation,
+    messages: list[dict[str, Any]],
+    tools: list[Any] | None,
+) -> Iterator[tuple[Rendering, list[Any] | None]]:
+    """Yield what the template prints of messages, in each way in which it may have been asked, with
+    the tools that it was given.
     """
     from antiphon.engine.rendering import render
     from antiphon.plugins.events import unobserved
 
     variables = {**dict(source.variables), **conversation.arguments}
-    plain = _linked([_without_verdicts(message) for message in conversation.messages])
-    parts = [_with_parts(message) for message in plain]
+    plain = _linked([_without_verdicts(message) for message in messages])
     ways = _WAYS if "enable_thinking" in source.template else _WAYS[:1]
-    for messages in (parts, plain) if source.as_parts else (plain, parts):
+    for as_parts in (source.as_parts, not source.as_parts):
+        asked = [_with_parts(message) for message in plain] if as_parts else plain
         for given in (tools, None) if tools else (None,):
             for way in ways:
                 for prompt in (conversation.prompted, not conversation.prompted):
                     try:
                         with unobserved():
                             made = render(
-                                messages,
+                                asked,
                                 chat_template=source.template,
                                 tools=given,
                                 add_generation_prompt=prompt,
@@ -79,16 +107,16 @@ def _printed(
                             )
                     except (RenderError, InvalidData):
                         continue
-                    yield list(_pieces(made.text, made.spans))
+                    yield made, given
 
 
-def _pieces(text: str, spans: Iterable[Any]) -> Iterator[tuple[str, bool]]:
-    at = 0
-    for span in spans:
-        yield text[at : span.start], False
-        yield text[span.start : span.end], True
+def _spelled(made: Rendering, compiled: Compiled) -> str:
+    """Return a rendering in the form that `compiled` reads: what was said in messages as it is."""
+    pieces, at = [], 0
+    for span in made.spans:
+        pieces += [compiled.convert(made.text[at : span.start]), made.text[span.start : span.end]]
         at = span.end
-    yield text[at:], False
+    return "".join([*pieces, compiled.convert(made.text[at:])])
 
 
 def _difference(conversation: Conversation, text: str, again: str, compiled: Compiled) -> str:
@@ -106,8 +134,9 @@ def _difference(conversation: Conversation, text: str, again: str, compiled: Com
         bodies = text[first.start : first.end], again[second.start : second.end]
         if first.role == "assistant":
             message = conversation.messages[first.message] if first.message >= 0 else {}
+            is_last = first is one[-1] and _is_headed(conversation, text, compiled)
             differ = not _is_free(message, *bodies, compiled) and not _alike(
-                *bodies, compiled, is_last=first is one[-1]
+                *bodies, compiled, is_last=is_last
             )
         else:
             differ = bodies[0] != bodies[1]
@@ -149,6 +178,19 @@ def _alike(one: str, two: str, compiled: Compiled, *, is_last: bool) -> bool:
         ended.append("a token" if ends else "white space" if body != whole else "nothing")
         bodies.append("".join(body.split()))
     return bodies[0] == bodies[1] and (is_last or ended[0] == ended[1])
+
+
+def _is_headed(conversation: Conversation, text: str, compiled: Compiled) -> bool:
+    """Whether something shows that the last turn is an answer, though it may be cut off: without a
+    header any text would pass for one.
+    """
+    before, last = [Place("", 0, 0), *conversation.places][-2:]
+    header = text[before.end : last.start]
+    source = compiled.grammar.source
+    tokens = [value for _, value in source.variables if isinstance(value, str)] if source else []
+    for token in (*map(compiled.convert, tokens), *compiled.stops):
+        header = header.replace(token, "") if token else header
+    return bool(header.strip(WHITE))
 
 
 def _is_free(message: dict[str, Any], one: str, two: str, compiled: Compiled) -> bool:
@@ -229,6 +271,8 @@ def _unthought(gap: str, compiled: Compiled) -> str:
 
 def _without_verdicts(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message without what only the reader says of it and of its calls."""
+    if message.keys().isdisjoint(("unparsed_calls", "is_complete", "tool_calls")):
+        return message
     made = {
         key: value
         for key, value in message.items()
