@@ -256,6 +256,26 @@ def test_closed_and_full_streams_are_no_fault_of_the_program(file: Any) -> None:
         assert "fault in the program" not in done.stderr
 
 
+def test_an_interruption_while_modules_load_is_told_in_one_line() -> None:
+    code = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupts())
+from antiphon.__main__ import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "antiphon: interrupted.\n")
+
+
 def test_debug_raises_anywhere_on_the_line(file: Any) -> None:
     for line in (["--debug", "render", "nowhere.json"], ["render", "nowhere.json", "--debug"]):
         with pytest.raises(FileNotFoundError):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from antiphon.cli import main
+from antiphon.__main__ import main
 
 main()
