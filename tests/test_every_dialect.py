@@ -13,7 +13,8 @@ from antiphon.errors import AntiphonError, TemplateRefused
 from antiphon.families import ModelFamily
 from antiphon.reading import read_response, unparse
 from antiphon.registry import families
-from antiphon.testing.scenarios import with_arguments
+from antiphon.testing.parity import as_newest
+from antiphon.testing.scenarios import corpus, with_arguments
 from antiphon.testing.stand_in import special_tokens_for
 
 EVERY = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
@@ -35,6 +36,44 @@ ASKED = [{"role": "user", "content": "Note it."}]
 
 def variables(family: ModelFamily) -> dict[str, str]:
     return {**special_tokens_for(family), "date_string": "01 Jan 2025"}
+
+
+@EVERY
+def test_generation_tags_mark_the_turns_with_thinking_on_too(family: ModelFamily) -> None:
+    transformers = pytest.importorskip(
+        "transformers.utils.chat_template_utils", reason="transformers marks by the tags"
+    )
+    template = family.load_template()
+    if not re.search(r"{%-?\s*generation", template):
+        pytest.skip(f"the template of {family.name} has no generation tags")
+    form = "string" if family.arguments == "string" else "mapping"
+    compared = 0
+    for case in corpus():
+        messages, tools = with_arguments(case.messages, form), case.tools
+        settings = {
+            **variables(family),
+            **case.variables,
+            "thinking": True,
+            "enable_thinking": True,
+        }
+        try:
+            rendering = antiphon.render(messages, chat_template=template, tools=tools, **settings)
+        except TemplateRefused:
+            continue
+        if rendering.unlocated:
+            continue
+        texts, marked = transformers.render_jinja_template(
+            [as_newest(messages)],
+            tools=tools,
+            chat_template=template,
+            return_assistant_tokens_mask=True,
+            **settings,
+        )
+        assert rendering.text == texts[0]
+        turns = [(turn.start, turn.end) for turn in rendering.turns if turn.end > turn.start]
+        assert turns == [(a, b) for a, b in marked[0] if b > a], case.id
+        compared += len(turns)
+    assert compared > 10
 
 
 def call(arguments: Any, family: ModelFamily | None = None) -> dict[str, Any]:

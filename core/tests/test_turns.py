@@ -169,6 +169,41 @@ def test_second_round_calls_without_a_header_begin_where_the_results_end() -> No
     assert rendering.text[second.start :].lstrip().startswith("<｜tool▁call▁begin｜>")
 
 
+def test_calls_without_a_header_behind_a_question_begin_where_the_question_ends() -> None:
+    """DeepSeek V3 and R1 remember that there was a call: those behind a second question have no header."""
+
+    def call(name: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "arguments": "{}"}}
+
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": [call("f")]},
+        {"role": "tool", "content": "12"},
+        {"role": "assistant", "content": "It is 12."},
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": None, "tool_calls": [call("g"), call("h")]},
+    ]
+    for name in ("microsoft-MAI-DS-R1", "deepseek-ai-DeepSeek-V2.5"):
+        rendering = antiphon.render(messages, chat_template=hub_templates()[name], **SPECIAL)
+        turn = rendering.turns[-1]
+        assert rendering.text[: turn.start].endswith("and?")
+        assert turn.end == len(rendering.text)
+        assert not rendering.unlocated
+
+
+def test_what_may_be_a_header_of_another_kind_is_no_answer_s() -> None:
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
+        "{% elif m.tool_calls %}<|calls|>{{ m.tool_calls[0].function.name }}<|end|>"
+        "{% else %}<|bot|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|bot|>{% endif %}"
+    )
+    call = {"type": "function", "function": {"name": "now", "arguments": "{}"}}
+    messages = [QUESTION, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    rendering = antiphon.render(messages, chat_template=template)
+    assert list(rendering.unlocated) == [1]
+
+
 def test_an_end_token_printed_only_where_something_follows_is_the_turn_s() -> None:
     template = hub_templates()["SalmanHabeeb-qwen-llamafiles"]
     messages = [

@@ -163,7 +163,8 @@ def torn_by_silent_results(
         _, spans = source.pieces(messages, prompted)
     except RenderError:
         return {}
-    first, last = {}, {}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
     for start, end, (message, path) in spans:
         if message < 0 or not path or path[0] in HEADER_FIELDS:
             continue

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.caches import BoundedCache
 from antiphon.engine.extents import (
+    HEADER_FIELDS,
     Extent,
     extents,
     is_answer,
@@ -235,11 +236,10 @@ class _Finder:
                 if role != self.source.messages[index].get("role"):
                     return f"the template prints it under the header of the role {role!r}"
         if found is None and extent.shown:
-            found = self._like_an_answer(index, gap, prompt)
+            found = self._like_an_answer(text[: extent.first], index, gap, prompt)
         if found is not None and not self._taken(text, index, extent.before + found):
             return extent.before + found
-        headless = self._headless(text, index)
-        if headless is not None:
+        if (headless := self._headless(text, index)) is not None:
             return headless
         if not header:
             return "the template gives no generation prompt to look for"
@@ -250,28 +250,35 @@ class _Finder:
         before = self.prefix(index, False)
         return before is not None and place < len(before[0].rstrip()) and text.startswith(before[0])
 
-    def _like_an_answer(self, index: int, gap: str, prompt: str | None) -> int | None:
+    def _like_an_answer(self, text: str, index: int, gap: str, prompt: str | None) -> int | None:
         """Return where in ``gap`` the turn starts of a message before which no generation prompt stands.
 
         What the prompt opens beyond the gap (a reasoning block that the history does not show) is no part of the turn.
-        A conversation's first message begins as the same message does behind a question.
+        A conversation's first message begins as the same message does behind a question. A later one begins where the
+        text before it ends, if all that stands before its words stands between a header and its words there.
         """
         if prompt and gap.strip() and prompt.startswith(gap):
             return len(gap)
-        if index:
-            return None
-        asked = self._asked()
-        if asked is None:
+        asked, before = self._asked(), self.prefix(index, False)
+        if asked is None or (index and before is None):
             return None
         try:
-            answered, spans = self.source.pieces([_QUESTION, self.source.messages[0]], False)
+            answered, spans = self.source.pieces([_QUESTION, self.source.messages[index]], False)
         except RenderError:
             return None
-        own = [span for span in spans if span[2][0] == 0]
-        extent = extents(own, 1, len(answered))[0]
-        lead = answered[len(asked[0]) : extent.first]
-        stands = extent.shown and answered.startswith(asked[0]) and gap.endswith(lead)
-        return len(gap) - len(lead) if stands else None
+        common = common_length(asked[0], answered)
+        own = [s for s in spans if s[0] >= common and HEADER_FIELDS.isdisjoint(s[2][1][:1])]
+        if not own:
+            return None
+        lead = answered[common : own[0][0]]
+        if before is None or index == 0:
+            stands = common == len(asked[0]) and gap.endswith(lead)
+            return len(gap) - len(lead) if stands else None
+        headed = asked[0][max((s[1] for s in asked[1]), default=common) : common].strip()
+        start = len(gap) - len(text) + len(before[0])
+        added = text[len(before[0]) :].strip()
+        stands = start >= 0 and text.startswith(before[0]) and lead.endswith(added)
+        return start if stands and added and headed else None
 
     def _asked(self) -> tuple[str, list[SpanTuple]] | None:
         """Render a question and the prompt for its answer: what stands before an answer that nothing stands before."""
