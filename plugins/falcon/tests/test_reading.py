@@ -107,12 +107,20 @@ def test_rounds_of_tools_of_falcon_3_render_to_the_same_text(corpus):
             continue
         text = render("falcon3", entry["messages"], entry["tools"], **entry["kwargs"])
         messages = antiphon.parse(text, family="falcon3")
-        for message in messages:
-            for call in message.get("tool_calls") or ():
-                assert call.pop("status") == "ok"
         assert render("falcon3", messages, entry["tools"], **entry["kwargs"]) == text, entry["id"]
         compared += 1
     assert compared >= 12
+
+
+@pytest.mark.parametrize("content", ["", None])
+def test_with_tools_an_answer_that_says_nothing_has_no_header(content):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    question, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": content}
+    for messages in ([question, answer], [answer, question, answer, answer, question]):
+        text = render("falcon3", messages, tools)
+        read = antiphon.parse(text, family="falcon3")
+        assert [message["role"] for message in read] == [message["role"] for message in messages]
+        assert render("falcon3", read, tools) == text
 
 
 @pytest.mark.parametrize("name", ["falcon", "falcon-11b", "falcon-mamba"])

@@ -21,6 +21,11 @@ from antiphon.families import ModelFamily
 # Our own classes in what Python says of a template's mistakes: people gave plain strings, dicts and lists.
 _TRACED = re.compile(r"(?:antiphon(?:\.\w+)+\.)?\b(?:Safe)?Traced(Bytes|Dict|List|\b)")
 
+# What reading says of a call: `antiphon.reading.parse_response` tells what each means.
+_VERDICTS = frozenset(
+    ("ok", "malformed", "incomplete", "foreign", "unknown_tool", "invalid_arguments", "unchecked")
+)
+
 
 @dataclass(frozen=True)
 class Source:
@@ -184,23 +189,41 @@ def trace_messages(messages: Any, first: int = 0) -> list[Any]:
         if not item.keys().isdisjoint(REASONING_FIELDS):
             item = _alias_reasoning(item)
         if item.get("tool_calls"):
-            item = _without_foreign_calls(item)
+            item = _without_verdicts(item)
         result.append(item)
     return result
 
 
-def _without_foreign_calls(message: Any) -> Any:
-    """Leave out what reading took for calls in another format: their text stands in the content."""
+def _without_verdicts(message: Any) -> Any:
+    """Leave out what reading says of calls, which some templates would print with them, and what it took for
+    calls in another format: their text stands in the content.
+    """
     calls = message["tool_calls"]
-    if not isinstance(calls, list):
+    if not isinstance(calls, list) or not any(map(_verdict, calls)):
         return message
-    own = [c for c in calls if not (isinstance(c, dict) and c.get("status") == "foreign")]
-    if len(own) == len(calls):
-        return message
-    result = type(message)({**message, "tool_calls": own})
-    if not own:
-        del result["tool_calls"]
-    result._antiphon_origin = message._antiphon_origin
+    own = [_unjudged(call) for call in calls if _verdict(call) != "foreign"]
+    result = {key: value for key, value in message.items() if own or key != "tool_calls"}
+    if own:
+        result["tool_calls"] = _like(calls, own)
+    return _like(message, result)
+
+
+def _verdict(call: Any) -> str | None:
+    status = call.get("status") if isinstance(call, dict) else None
+    return status if isinstance(status, str) and status in _VERDICTS else None
+
+
+def _unjudged(call: Any) -> Any:
+    if _verdict(call) is None:
+        return call
+    aside = ("status", "problem", "raw")
+    return _like(call, {key: value for key, value in call.items() if key not in aside})
+
+
+def _like(traced: Any, value: Any) -> Any:
+    """Return a list or dictionary as one that comes from the same place as another."""
+    result = type(traced)(value)
+    result._antiphon_origin = traced._antiphon_origin
     return result
 
 
@@ -211,9 +234,7 @@ def _alias_reasoning(message: Any) -> Any:
     )
     if reasoning is None:
         return message
-    result = type(message)({"thinking": reasoning, **message, "reasoning_content": reasoning})
-    result._antiphon_origin = message._antiphon_origin
-    return result
+    return _like(message, {"thinking": reasoning, **message, "reasoning_content": reasoning})
 
 
 def choose_template(

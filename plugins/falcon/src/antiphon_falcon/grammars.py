@@ -46,13 +46,16 @@ FALCON3 = Grammar(
         RoleForm("user", "<|user|>\n", "\n"),
         RoleForm("tool", f"{_TAG}<tool_response>\n", "\n</tool_response>\n"),
         RoleForm("assistant", _TAG, "<|endoftext|>\n"),
-        # An answer that only calls has no header of its own.
-        RoleForm(
-            "assistant",
-            "",
-            "<|endoftext|>\n",
-            after=("user", "tool", "system", "assistant"),
-            begins="\n<tool_call>\n[\n",
+        # An answer that only calls has no header of its own, nor has, with tools, one that says nothing.
+        *(
+            RoleForm(
+                "assistant",
+                "",
+                "<|endoftext|>\n",
+                after=("user", "tool", "system", "assistant"),
+                begins=begins,
+            )
+            for begins in ("\n<tool_call>\n[\n", "<|endoftext|>\n")
         ),
     ),
     end_tokens=("<|endoftext|>",),
