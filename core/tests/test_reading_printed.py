@@ -174,7 +174,123 @@ def test_built_in_calls_that_are_announced_are_calls() -> None:
     assert read[1]["tool_calls"][0]["function"] == function
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("qwen2.5", "<tool_call>"),
+        ("qwen2.5", "x <tool_call>\n"),
+        ("qwen3", "<tool_call>\n{}\n</tool_call>"),
+        ("qwen3", "<tool_call>1</tool_call> x"),
+        ("qwen3-coder", "x <function=</function>"),
+        ("qwen3.5", "<function=</function>"),
+        ("deepseek-r1-0528", "<｜tool▁call▁begin｜>x<｜tool▁call▁end｜>"),
+        ("deepseek-v3.1", "<｜tool▁call▁begin｜><｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
+        ("deepseek-v3.2", "x<｜DSML｜function_calls>"),
+        ("deepseek-v4", "<｜DSML｜tool_calls>"),
+    ],
+)
+@pytest.mark.parametrize("thought", ["", "r"])
+def test_markers_that_lead_to_no_call_stand_in_the_content_before_one(
+    name: str, content: str, thought: str
+) -> None:
+    function = {"name": "f", "arguments": {}}
+    if name in ("deepseek-r1-0528", "deepseek-v3.1"):
+        function["arguments"] = "{}"
+    answer = {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": [{**CALL, "function": function}],
+    }
+    if thought:
+        answer["reasoning_content"] = thought
+    text, second, read = again(name, [QUESTION, answer])
+    assert second == text
+    assert read[1]["content"] == content
+    assert [call["function"] for call in read[1]["tool_calls"]] == [function]
+
+
+@pytest.mark.parametrize(
+    "name", ["deepseek-v3", "deepseek-r1", "deepseek-r1-0528", "deepseek-v3.1"]
+)
+def test_the_opener_of_a_block_is_data_in_arguments(name: str) -> None:
+    function = {
+        "name": "f",
+        "arguments": json.dumps({"a": "<｜tool▁calls▁begin｜>" * 2}, ensure_ascii=False),
+    }
+    content = None if name == "deepseek-v3" else ""
+    answer = {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": [{**CALL, "function": function}] * 2,
+    }
+    text, second, read = again(name, [QUESTION, answer])
+    assert second == text
+    assert [call["function"] for call in read[1]["tool_calls"]] == [function] * 2
+
+
 # Reasoning
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-thinking-2507", "qwen3.5"])
+@pytest.mark.parametrize("thought", ["</think>", "a </think> b", "a\n</think>\nb", "</think>\n\nb"])
+@pytest.mark.parametrize("content", ["", "x", "x <tool_call>", "x</think>y"])
+def test_reasoning_may_hold_the_marker_that_closes_it(
+    name: str, thought: str, content: str
+) -> None:
+    for calls in ({}, {"tool_calls": [CALL]}):
+        answer = {"role": "assistant", "content": content, "reasoning_content": thought, **calls}
+        text, second, read = again(name, [QUESTION, answer])
+        assert second == text
+        assert (read[1]["reasoning_content"], read[1]["content"]) == (thought, content)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-thinking-2507", "qwen3.5"])
+@pytest.mark.parametrize(
+    "block", ["<think></think>", "<think>\n</think>\n\n", "<think>\n\n</think>"]
+)
+@pytest.mark.parametrize("content", ["", "x"])
+def test_an_empty_block_as_the_template_prints_none_is_content(
+    name: str, block: str, content: str
+) -> None:
+    """Behind the last question too, where the field is there and empty."""
+    answer = {"role": "assistant", "content": block + content, "reasoning_content": ""}
+    for messages in ([QUESTION, answer], [QUESTION, answer, answer], [QUESTION, answer, QUESTION]):
+        text, second, read = again(name, [dict(message) for message in messages])
+        assert second == text
+        assert read[1]["content"].rstrip() == (block + content).rstrip()
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3.5"])
+def test_what_closes_a_block_is_no_content_before_a_broken_call(name: str) -> None:
+    content = "<function=" if name == "qwen3.5" else "<tool_call>"
+    answer = {"role": "assistant", "content": content, "reasoning_content": "r"}
+    text, second, read = again(name, [QUESTION, answer])
+    assert second == text
+    assert (read[1]["content"], read[1]["reasoning_content"]) == (content, "r")
+
+
+@pytest.mark.parametrize("name", ["qwq", "deepseek-v3.1", "deepseek-r1"])
+@pytest.mark.parametrize(
+    "behind", ["<think>", "<think>x", "<think>x</think>", "<tool_call><think>"]
+)
+def test_behind_a_block_that_stays_in_the_content_another_one_is_content(
+    name: str, behind: str
+) -> None:
+    answer = {"role": "assistant", "content": f"<think>\na\n</think>\n\n{behind}"}
+    text, second, _ = again(name, [QUESTION, answer])
+    assert second == text
+
+
+@pytest.mark.parametrize(
+    "content", ["</think>", "</think>x", "<think></think>x", "<think>a</think>x"]
+)
+def test_an_answer_without_a_header_has_no_block(content: str) -> None:
+    """DeepSeek V3.2 prints what says that nothing was thought in the header alone."""
+    answer = {"role": "assistant", "content": content}
+    for messages in ([answer], [QUESTION, {**answer, "content": "a"}, answer]):
+        text, second, read = again("deepseek-v3.2", messages)
+        assert second == text
+        assert read[-1] == answer
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3-thinking-2507", "qwen3.5"])

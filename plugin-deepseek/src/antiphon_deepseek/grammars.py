@@ -107,7 +107,7 @@ _FENCED = CallForm(
     printed="exactly",
 )
 # The calls of a second round follow the question without a header.
-_LATER_CALLS = RoleForm("assistant", "\n", _EOS, after=("user",), begins="<｜tool▁call▁begin｜>")
+_LATER_CALLS = RoleForm("assistant", "\n", _EOS, after=("user",), begins=_FENCED.opener)
 _THINK = ReasoningForm("<think>\n", "\n</think>\n\n", separate=False)
 
 
@@ -216,7 +216,9 @@ V3_1 = Grammar(
 
 _RESULTS_CLOSED = "\n</function_results>"
 _TAGGED = ("\n<result>", "</result>")
-_SEPARATE = ReasoningForm("<think>", "</think>", empty=("</think>", "<think></think>"))
+_SEPARATE = ReasoningForm(
+    "<think>", "</think>", empty=("</think>", "<think></think>"), looks_inside=False
+)
 
 
 def _dsml(block: str, space: str = "") -> CallForm:
@@ -244,12 +246,12 @@ V3_2 = Grammar(
     bos=_BOS,
     roles=(
         _SYSTEM,
-        _FIRST,
+        replace(_FIRST, thoughtless=True),
         RoleForm("user", _USER),
         RoleForm("user", f"{_RESULTS_CLOSED}{_USER}", after=("tool",)),
         RoleForm("assistant", _ASSISTANT, _EOS, after=("user",)),
         RoleForm("assistant", f"{_RESULTS_CLOSED}\n\n", _EOS, after=("tool",)),
-        RoleForm("assistant", "", _EOS, after=("assistant",)),
+        RoleForm("assistant", "", _EOS, after=("assistant",), thoughtless=True),
         # The group is closed after as many results as there were calls, and only then.
         RoleForm(
             "tool", *_TAGGED, group_opener="\n\n<function_results>", finals=(_RESULTS_CLOSED,)

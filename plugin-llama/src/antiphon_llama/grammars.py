@@ -155,7 +155,7 @@ LLAMA31 = Grammar(
     notes=(
         "An answer that is nothing but the JSON of a call is read as that call.",
         "A system message without text can't be told from none.",
-        "A message that begins with a brace, right after the list of tools, is read as one of them.",
+        "A message whose first line is a brace, right after the list of tools, is read as one of them.",
     ),
 )
 

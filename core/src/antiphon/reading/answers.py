@@ -55,6 +55,7 @@ class AnswerReader:
         interrupting = [*self.compiled.triggers, *self.compiled.sections]
         self.interrupting = re.compile(alternation(interrupting)) if any(interrupting) else None
         self.think_open, self.think_close = compiled.think_open.core, compiled.think_close.core
+        self.block = (opened, convert(reasoning.closer) if reasoning else "")
         self.thinks = tuple(core for core in (self.think_open, self.think_close) if core)
 
     def read(
@@ -80,7 +81,7 @@ class AnswerReader:
             the text ends there without a closer.
         """
         close = form.ending(text, start)
-        has_thought = has_thought or form.has_thought
+        has_thought = has_thought or form.has_thought or form.form.thoughtless
         message, is_open = self._ended(text, start, close, has_thought, has_tools)
         if is_open and close.start() < len(text):
             longer = self._with_whole_call(
@@ -215,18 +216,36 @@ class AnswerReader:
             quick = self._quick(body, has_thought)
             if quick is not None:
                 return self._with_empty_reasoning(quick, body, has_thought), []
+        block = None if has_thought else self._printed_block(body)
+        if block is not None:
+            thought, rest = block
+            machine = self._run(compiled, rest, after_thought=True)
+            message = conversation_message(machine, grammar, has_thought=True)
+            if thought:
+                message["reasoning_content"] = self.compiled.plain(thought)
+            return self._with_empty_reasoning(message, body, has_thought), machine.calls
         reasoning = grammar.reasoning
-        kept = ""
+        kept, rest = "", body
         if reasoning is not None and not reasoning.separate and not has_thought:
-            kept, body = self._kept_reasoning(body)
-        machine = Machine(compiled, after_thought=has_thought, shows=False, quotes=False)
-        machine.close(body)
-        if machine.reasoning and not self._is_printed(machine, body):
             kept, rest = self._kept_reasoning(body)
-            machine = Machine(compiled, after_thought=True, shows=False, quotes=False)
-            machine.close(rest)
+        machine = self._run(compiled, rest, after_thought=has_thought or bool(kept))
+        if self._is_block(machine, rest) and not self._is_printed(machine, body):
+            kept, rest = self._kept_reasoning(body)
+            machine = self._run(compiled, rest, after_thought=True)
         message = conversation_message(machine, grammar, kept, has_thought=has_thought)
         return self._with_empty_reasoning(message, body, has_thought), machine.calls
+
+    @staticmethod
+    def _run(compiled: Compiled, text: str, *, after_thought: bool) -> Machine:
+        machine = Machine(compiled, after_thought=after_thought, shows=False, quotes=False)
+        machine.close(text)
+        return machine
+
+    def _is_block(self, machine: Machine, text: str) -> bool:
+        """Whether a machine took the head of a text for a block of reasoning, be it an empty one."""
+        begins = bool(self.think_open) and self.thinks_at(text.lstrip(WHITE), 0)
+        is_empty = begins and any(piece.kind == "format" for piece in machine.pieces[:1])
+        return is_empty or bool(machine.reasoning)
 
     def _is_printed(self, machine: Machine, body: str) -> bool:
         """Whether a block is as the template prints the field: with all the white space of the
@@ -239,7 +258,7 @@ class AnswerReader:
         if thought != thought.strip(reasoning.trimmed):
             return False
         block = reasoning.opener + thought + reasoning.closer
-        if not machine.content:
+        if thought and not machine.content:
             block = block.rstrip(WHITE)
         return self.compiled.plain(body).startswith(block)
 
@@ -283,26 +302,30 @@ class AnswerReader:
         plain = compiled.plain
         if reasoning is None or not reasoning.separate or has_thought:
             return {"role": "assistant", "content": plain(body)}
-        opener, closer = compiled.think_open, compiled.think_close
         if not body.lstrip(WHITE).startswith(self.thinks):
             return {"role": "assistant", "content": plain(body)}
-        if len(opener.parts) != 1 or len(closer.parts) != 1 or compiled.content_open.parts:
+        block = self._printed_block(body)
+        if block is None:
             return None
-        begin = opener.core + opener.tail
-        end = closer.lead + closer.core + closer.tail
-        if not body.startswith(begin):
-            return None
-        found = body.find(closer.core, len(begin))
-        stop = found - len(closer.lead)
-        if found < 0 or stop < len(begin) or not body.startswith(end, stop):
-            return None
-        message = {"role": "assistant", "content": plain(body[stop + len(end) :])}
-        thought = body[len(begin) : stop]
-        if thought != thought.strip(reasoning.trimmed):
-            return None
+        thought, rest = map(plain, block)
+        message = {"role": "assistant", "content": rest}
         if thought:
-            message["reasoning_content"] = plain(thought)
+            message["reasoning_content"] = thought
         return message
+
+    def _printed_block(self, body: str) -> tuple[str, str] | None:
+        """Split off a block that is just as the template prints the field: what it holds, be it a
+        closer's marker, and the rest; None where there is no such block.
+        """
+        reasoning = self.grammar.reasoning
+        if reasoning is None or not reasoning.separate or self.compiled.content_open.parts:
+            return None
+        begin, end = self.block
+        stop = body.find(end, len(begin)) if end and body.startswith(begin) else -1
+        thought = body[len(begin) : stop]
+        if stop < 0 or thought != thought.strip(reasoning.trimmed):
+            return None
+        return thought, body[stop + len(end) :]
 
     def _kept_reasoning(self, body: str) -> tuple[str, str]:
         """Split off a leading block that belongs to the content."""

@@ -116,6 +116,8 @@ class RoleForm:
         cut_behind: What the template cuts an answer's content off behind, where it first stands there
             (DeepSeek V3.1's ``</think>``). A content that holds it all the same stood behind
             another one, and is read with it; unless there are calls, beside which nothing is cut.
+        thoughtless: The template prints no block of reasoning at the head of such an answer: what looks
+            like one, or like an empty one, is content.
         strict: A body with white space at an end that `trims` names is no message of this role
             alone (a system text stands before it, with nothing that tells where it ends); such a
             conversation is refused.
@@ -139,6 +141,7 @@ class RoleForm:
     begins: str = ""
     trims: Literal["", "left", "right", "both"] = ""
     cut_behind: str = ""
+    thoughtless: bool = False
     strict: bool = False
     unclosed: bool = False
     finals: tuple[str, ...] = ()

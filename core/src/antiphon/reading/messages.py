@@ -93,6 +93,9 @@ def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) ->
             between += piece.text if started else ""
             started = True
         elif piece.kind == "call" and piece.text in whole:
+            if is_last:
+                # What the format puts between content and calls is no content.
+                texts = ["".join([*texts, between]).removesuffix(_lead(machine))]
             between, is_last = "", False
         elif piece.kind in ("content", "call"):
             texts.append(between + piece.text)
@@ -102,6 +105,12 @@ def _content_with_broken(machine: Machine, has_calls: bool, grammar: Grammar) ->
     if is_last and not (closer and closer in between):
         texts.append(between)
     return "".join(texts)
+
+
+def _lead(machine: Machine) -> str:
+    """Return the white space that stands before the good calls."""
+    form = next(call.form for call in machine.calls if call.status == "ok")
+    return form.lead if form is not None else ""
 
 
 def parts_or_text(content: Any) -> Any:

@@ -37,20 +37,22 @@ def can_be_printed(
         return "never" not in known
     if any(other != form for other in forms) or (content.strip() and form.alone):
         return False
-    if (form.single and len(calls) > 1) or _has_blocks(form, body, content):
+    if form.single and len(calls) > 1:
         return False
     around = grammar.content
     if around is not None:
         content = around.opener + content + around.closer
     texts = [_written_call(grammar, form, call) for call in calls]
     expected = "".join([content, *(text for text in texts if text is not None)])
-    return None not in texts and _solid(form, body).endswith(_solid(form, expected))
+    if None in texts or _has_blocks(form, body, expected):
+        return False
+    return _solid(form, body).endswith(_solid(form, expected))
 
 
-def _has_blocks(form: CallForm, body: str, content: str) -> bool:
-    """Whether the calls stand in more than one block."""
+def _has_blocks(form: CallForm, body: str, said: str) -> bool:
+    """Whether the calls stand in more than one block: `said` is all that is said without one."""
     opener = form.block_opener.strip()
-    return bool(opener) and body.count(opener) > content.count(opener) + 1
+    return bool(opener) and body.count(opener) > said.count(opener) + 1
 
 
 def _solid(form: CallForm, text: str) -> str:

@@ -29,7 +29,8 @@ def slot_expression(literals: Literals, groups: list[str]) -> str:
             parts.append(re.escape(part))
             if after_tools and len(part.strip()) < SHORT:
                 # What ends the tools is short enough to stand between two of them as well.
-                parts.append(r"(?!\s*\{)")
+                # Where a line of its own closes each, a line opens each.
+                parts.append(r"(?!\s*\{\n)" if part.startswith("\n}") else r"(?!\s*\{)")
             after_tools = False
     return "".join(parts)
 
