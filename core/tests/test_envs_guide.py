@@ -19,7 +19,9 @@ def test_the_guides_code_prints_what_it_says() -> None:
     pytest.importorskip("mcp", reason="the guide's MCP server needs the mcp package")
     names: dict[str, Any] = {"__name__": "guide"}
     said, shown = "", []
-    for kind, block in re.findall(r"^```(python)?\n(.*?)^```$", GUIDE.read_text(), re.M | re.S):
+    for kind, block in re.findall(
+        r"^```(python)?\n(.*?)^```$", GUIDE.read_text("utf-8"), re.M | re.S
+    ):
         if kind:
             output = io.StringIO()
             with contextlib.redirect_stdout(output):

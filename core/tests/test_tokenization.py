@@ -430,7 +430,7 @@ def test_tokenizers_that_add_a_space_are_cut_right() -> None:
 
 def test_every_rendering_case_of_the_corpus_of_faults_loads() -> None:
     """The faults are kept with the tests, so that a test can name its case."""
-    cases = [json.loads(line) for line in (DATA / "cases.jsonl").read_text().splitlines()]
+    cases = [json.loads(line) for line in (DATA / "cases.jsonl").read_text("utf-8").splitlines()]
     assert {"mask-01", "mask-03", "mask-05", "mask-07", "inj-01", "bos-01", "ws-01", "ws-03"} <= {
         c["id"] for c in cases
     }
