@@ -317,6 +317,18 @@ def test_without_any_template_chatml_is_used_with_one_warning() -> None:
     assert rendering.text.startswith("<|im_start|>user\nHello<|im_end|>")
 
 
+def test_a_rendering_knows_whose_template_it_has() -> None:
+    own, talk = tokenizer("qwen3"), [{"role": "user", "content": "x"}]
+    assert antiphon.render(talk, own).source.family is None
+    assert antiphon.render(talk, chat_template="{{ messages }}").source.family is None
+    named = antiphon.render(talk, own, family="chatml", add_generation_prompt=True)
+    assert named.source.family == "chatml"
+    longer = antiphon.extend(named.tokenize(), [{"role": "assistant", "content": "y"}])
+    assert longer.rendering.source.family == "chatml"
+    with pytest.warns(UserWarning, match="ChatML"):
+        assert antiphon.render(talk).source.family == "chatml"
+
+
 def test_continuing_a_trimmed_message_ends_with_its_text() -> None:  # case ws-01
     template = hub_templates()["meta-llama-Llama-3.1-8B-Instruct"]
     messages = [

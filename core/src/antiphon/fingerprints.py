@@ -39,7 +39,7 @@ def template_fingerprint(
     """
     from antiphon.engine.source import choose_template
 
-    return digest(choose_template(tokenizer, chat_template, family, tools)[1])
+    return digest(choose_template(tokenizer, chat_template, family, tools).source)
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

@@ -11,6 +11,7 @@ edited the message (see `antiphon.engine.sampled`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from antiphon.engine.growing import longer
@@ -356,7 +357,7 @@ def _canonical(
     if sampled.text is not None or sampled.known:
         return
     source = rendering.source
-    shorter = Source(source.messages[: message + 1], *_rest(source))
+    shorter = replace(source, messages=source.messages[: message + 1])
     last = render_source(shorter, rendering.tokenizer, False)
     turn = next((t for t in last.turns if t.message == message), None)
     sampled.known = True
@@ -370,16 +371,12 @@ def _canonical(
         ends = [control for _, _, control, inside in pieces.rows() if inside and control >= 0]
         sampled.closing = ends[-1:]
     if prompt is None:
-        before = Source(source.messages[:message], *_rest(source))
+        before = replace(source, messages=source.messages[:message])
         prompt = render_source(before, rendering.tokenizer, True).text
     if prompt.startswith(sampled.context) and len(prompt) > len(sampled.context):
         # The prompt opened something that the rendered turn does not show.
         tokens = view(rendering.tokenizer)
         sampled.lead = _encode_scaffold(prompt[len(sampled.context) :], source, tokens)
-
-
-def _rest(source: Source) -> tuple[Any, ...]:
-    return source.variables, source.template, source.name, source.size, source.end_tokens
 
 
 def _encode_scaffold(text: str, source: Source, tokens: Any) -> list[int]:

@@ -8,6 +8,7 @@ remembered of a growing conversation stays small.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from antiphon.engine.remembered import frozen_variables, growing_keys, recall, remember
@@ -23,14 +24,7 @@ def longer(source: Source, new_messages: Any) -> Source:
     """Return what a conversation is rendered from with more messages behind it."""
     traced = trace_messages(new_messages, len(source.messages))
     size = sum(len(v) for m in traced for v in m.values() if isinstance(v, str))
-    return Source(
-        [*source.messages, *traced],
-        source.variables,
-        source.template,
-        source.name,
-        source.size + size,
-        source.end_tokens,
-    )
+    return replace(source, messages=[*source.messages, *traced], size=source.size + size)
 
 
 class GrowingRenderer:
@@ -47,11 +41,11 @@ class GrowingRenderer:
         **template_kwargs: Any,
     ) -> None:
         """Look once at what all conversations have in common; arguments are those of `antiphon.render`."""
-        name, template = choose_template(tokenizer, chat_template, None, tools)
+        chosen = choose_template(tokenizer, chat_template, None, tools)
         specials = special_tokens(tokenizer)
         flags = (add_generation_prompt, False)
         self._common = frozen_variables(
-            template, name, specials, tools, documents, template_kwargs, flags
+            chosen.source, chosen.name, specials, tools, documents, template_kwargs, flags
         )
         self._tokenizer = tokenizer
         self._prompted = add_generation_prompt

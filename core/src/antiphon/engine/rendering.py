@@ -234,15 +234,17 @@ def renderer(
 
     Arguments and errors are those of `render`.
     """
-    name, template = choose_template(tokenizer, chat_template, family, tools)
+    chosen = choose_template(tokenizer, chat_template, family, tools)
     specials = special_tokens(tokenizer)
     flags = (add_generation_prompt, continue_final_message)
-    common = frozen_variables(template, name, specials, tools, documents, template_kwargs, flags)
-    setting = trace_variables(name, template, specials, tools, documents, template_kwargs)
+    common = frozen_variables(
+        chosen.source, chosen.name, specials, tools, documents, template_kwargs, flags
+    )
+    setting = trace_variables(chosen, specials, tools, documents, template_kwargs)
     shape = (add_generation_prompt, bool(continue_final_message))
 
     def render_one(messages: Any) -> Rendering:
-        messages = untraced(messages, template)
+        messages = untraced(messages, chosen.source)
         key = rendering_key(messages, common)
         kept = recall(key)
         if kept is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -27,6 +27,20 @@ _VERDICTS = frozenset(
 )
 
 
+class ChosenTemplate(NamedTuple):
+    """The template that a rendering is made with.
+
+    Attributes:
+        name: What to call it in messages to people.
+        source: Its Jinja source.
+        family: The dialect whose template it is, None where it is somebody's own.
+    """
+
+    name: str
+    source: str
+    family: str | None = None
+
+
 @dataclass(frozen=True)
 class Source:
     """What a rendering is made from: enough to render a prefix of the conversation the same way.
@@ -38,6 +52,7 @@ class Source:
         name: What to call the template in messages to people.
         size: Characters of the input, about.
         end_tokens: Special tokens that may end a turn: all that are known but the one that begins a text.
+        family: The dialect whose template it is, None where it is somebody's own.
     """
 
     messages: list[Any]
@@ -46,11 +61,7 @@ class Source:
     name: str
     size: int
     end_tokens: frozenset[str] = frozenset()
-
-    @property
-    def family(self) -> str | None:
-        """The dialect whose template this is, None where it is somebody's own: dialects' names are quoted."""
-        return self.name[1:-1] if self.name.startswith("'") else None
+    family: str | None = None
 
     def pieces(
         self, messages: list[Any], add_generation_prompt: bool
@@ -112,10 +123,10 @@ def prepare(
     template_kwargs: Mapping[str, Any],
 ) -> Source:
     """Check and trace the input of a rendering."""
-    name, template = choose_template(tokenizer, chat_template, family, tools)
+    chosen = choose_template(tokenizer, chat_template, family, tools)
     specials = special_tokens(tokenizer)
-    setting = trace_variables(name, template, specials, tools, documents, template_kwargs)
-    return trace_input(untraced(messages, template), setting)
+    setting = trace_variables(chosen, specials, tools, documents, template_kwargs)
+    return trace_input(untraced(messages, chosen.source), setting)
 
 
 def untraced(messages: Any, template: str) -> Any:
@@ -128,8 +139,7 @@ def untraced(messages: Any, template: str) -> Any:
 
 
 def trace_variables(
-    name: str,
-    template: str,
+    chosen: ChosenTemplate,
     specials: Mapping[str, Any],
     tools: Sequence[Any] | None,
     documents: Sequence[Mapping[str, Any]] | None,
@@ -152,16 +162,14 @@ def trace_variables(
     )
     variables["tools"] = _trace_tools(tools)
     variables["documents"] = _trace_documents(documents)
-    return Source([], variables, template, name, 0, end_tokens)
+    return Source([], variables, chosen.source, chosen.name, 0, end_tokens, chosen.family)
 
 
 def trace_input(messages: Any, setting: Source) -> Source:
     """Give the text of messages its origin, and put them into ``setting`` (see `trace_variables`)."""
     traced_messages = trace_messages(messages)
     size = sum(len(v) for m in traced_messages for v in m.values() if isinstance(v, str))
-    return Source(
-        traced_messages, setting.variables, setting.template, setting.name, size, setting.end_tokens
-    )
+    return replace(setting, messages=traced_messages, size=size)
 
 
 def trace_messages(messages: Any, first: int = 0) -> list[Any]:
@@ -242,8 +250,8 @@ def choose_template(
     chat_template: str | None,
     family: str | None,
     tools: Sequence[Any] | None = None,
-) -> tuple[str, str]:
-    """Return a name for the template, and its source; ChatML, with a warning, where none is given or found."""
+) -> ChosenTemplate:
+    """Return the template to render with; ChatML, with a warning, where none is given or found."""
     found = find_template(tokenizer, chat_template, family, tools)
     if found is not None:
         return found
@@ -255,7 +263,7 @@ def choose_template(
     if lacking:
         told += f" The tokenizer has no token for {' '.join(lacking)}: it becomes ordinary text."
     warnings.warn(f"{told} Give chat_template= or family=.", stacklevel=4)
-    return "'chatml'", chatml.load_template()
+    return ChosenTemplate(repr(chatml.name), chatml.load_template(), chatml.name)
 
 
 def find_template(
@@ -263,8 +271,8 @@ def find_template(
     chat_template: str | None,
     family: str | None,
     tools: Sequence[Any] | None = None,
-) -> tuple[str, str] | None:
-    """Return a name for the template, and its source; None where nothing says what it is.
+) -> ChosenTemplate | None:
+    """Return the template to render with; None where nothing says what it is.
 
     An explicit template comes first, then an explicit family, then the tokenizer's own template (which is what the
     model was trained on), then the template of the family that is detected.
@@ -272,7 +280,7 @@ def find_template(
     if chat_template is not None and not isinstance(chat_template, str):
         raise InvalidMessage(f"chat_template must be a string, not {type(chat_template).__name__}.")
     if chat_template is not None and ("{" in chat_template or not tokenizer):
-        return "given as chat_template", chat_template
+        return ChosenTemplate("given as chat_template", chat_template)
     if family is not None:
         from antiphon.registry import resolve_template_name
 
@@ -280,10 +288,8 @@ def find_template(
         return _of_family(chosen, tokenizer, detected=chosen.line == family != chosen.name)
     own = _own_template(tokenizer, chat_template, tools)
     if own is not None:
-        return (
-            f"of tokenizer {getattr(tokenizer, 'name_or_path', '') or type(tokenizer).__name__!r}",
-            own,
-        )
+        called = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
+        return ChosenTemplate(f"of tokenizer {called!r}", own)
     if tokenizer is None:
         return None
     from antiphon.detection import detect_family
@@ -293,9 +299,9 @@ def find_template(
     return None if detected is None else _of_family(get_family(detected), tokenizer, detected=True)
 
 
-def _of_family(family: ModelFamily, tokenizer: Any, *, detected: bool) -> tuple[str, str]:
+def _of_family(family: ModelFamily, tokenizer: Any, *, detected: bool) -> ChosenTemplate:
     tell_if_unfit(family, tokenizer, detected=detected, stacklevel=6)
-    return repr(family.name), family.load_template()
+    return ChosenTemplate(repr(family.name), family.load_template(), family.name)
 
 
 def _own_template(tokenizer: Any, name: str | None, tools: Any) -> str | None:

@@ -176,7 +176,7 @@ class Prompter:
         """16 hexadecimal digits of the template that prompts are made with."""
         from antiphon.engine.source import choose_template
 
-        _, source = choose_template(self.tokenizer, self.chat_template, self.family, self.tools)
+        source = choose_template(self.tokenizer, self.chat_template, self.family, self.tools).source
         return hashlib.sha256(source.encode()).hexdigest()[:16]
 
     @property
