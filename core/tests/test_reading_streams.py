@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from antiphon.reading import parse_response, stream_parser
 from antiphon.reading.grammar import Grammar
-from reading_grammars import GLM, LLAMA4
+from reading_grammars import GLM, LLAMA4, QWEN3, QWEN_XML
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,43 @@ def test_content_that_is_no_call_is_not_kept_to_the_end_for_its_bracket(text: st
     parser = stream_parser(family=LLAMA4)
     events = [event for char in f"{text} and more" for event in parser.feed(char)]
     assert "".join(event.text for event in events) == f"{text} and more"
+
+
+DAYS = {"name": "weather", "parameters": {"properties": {"days": {"type": "integer"}}}}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "days", "status"),
+    [
+        (QWEN3, '{{"name": "{name}", "arguments": {{"days": 2}}}}\n</tool_call>', 2, "ok"),
+        (
+            QWEN3,
+            '{{"name": "{name}", "arguments": {{"days": "2"}}}}\n</tool_call>',
+            "2",
+            "invalid_arguments",
+        ),
+        (QWEN_XML, "<function={name}>\n<parameter=days>\n2\n</parameter>\n", 2, "ok"),
+    ],
+)
+@pytest.mark.parametrize("name", ["weather", "sing"])
+def test_the_event_of_a_finished_call_says_what_the_message_says(
+    grammar: Grammar, text: str, days: object, status: str, name: str
+) -> None:
+    pytest.importorskip("jsonschema", reason="it judges arguments by their types")
+    closer = "" if grammar is QWEN3 else "</function>\n</tool_call>"
+    stream = stream_parser(family=grammar, tools=[DAYS])
+    whole = "<tool_call>\n" + text.format(name=name) + closer
+    events = [event for char in whole for event in stream.feed(char)]
+    events += stream.finish().last_events
+    (call,) = [event.call for event in events if event.kind == "call_end"]
+    (told,) = stream.close()["tool_calls"]
+    assert call is not None
+    assert (call.name, call.arguments, call.status) == (
+        name,
+        told["function"]["arguments"],
+        told["status"],
+    )
+    if name == "weather":
+        assert (call.arguments, call.status) == ({"days": days}, status)
+    else:
+        assert call.status == "unknown_tool"

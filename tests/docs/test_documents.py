@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import os
 import re
@@ -173,3 +175,54 @@ def test_the_rollout_of_the_readme_says_what_it_prints(tmp_path: Path) -> None:
         re.MULTILINE | re.DOTALL,
     )[0]
     assert run_code(code, tmp_path) == output
+
+
+def test_code_of_the_reading_guide_prints_what_it_says(tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema", reason="it judges the guide's calls")
+    text = (ROOT / "docs" / "reading.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    outputs = [block for language, block in blocks if not language]
+    assert len(outputs) == 4
+    assert run_code("\n".join(PYTHON_BLOCK.findall(text)), tmp_path) == "".join(outputs)
+
+
+#: READMEs whose code needs no model, and what stands before it: names that a reader has, or files.
+READMES = {
+    "core": "",
+    "plugin-deepseek": "",
+    "plugin-qwen": "import types; tokenizer = types.SimpleNamespace()\n",
+    "plugins/gsm8k": """
+open("gsm8k_test.jsonl", "w").write('{"question": "1 + 1?", "answer": "2. #### 2"}\\n' * 8)
+""",
+    "plugins/ifeval": "",
+}
+
+
+@pytest.mark.parametrize("folder", READMES)
+def test_code_of_readmes_runs(folder: str, tmp_path: Path) -> None:
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    code = READMES[folder] + "\n".join(PYTHON_BLOCK.findall(text))
+    run_code(code.replace('dataset="google/IFEval"', "dataset=[row] * 8"), tmp_path)
+
+
+def imported_names(code: str) -> Iterator[tuple[str, str]]:
+    """Yield the modules of ours that a program imports from, and the names."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("antiphon"):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+
+
+@named
+def test_names_that_documents_import_are_there(document: Path) -> None:
+    missing, unseen = [], []
+    for code in PYTHON_BLOCK.findall(document.read_text(encoding="utf-8")):
+        for module, name in imported_names(code):
+            try:
+                found = hasattr(importlib.import_module(module), name)
+            except ModuleNotFoundError as error:  # of what the plugin is for: torchrl, vllm
+                found = not (error.name or "").startswith("antiphon")
+                unseen.append(f"{name} ({error.name} is not installed)")
+            missing += [] if found else [f"{module}.{name}"]
+    assert missing == []
+    if unseen:
+        pytest.skip(f"not looked at: {', '.join(unseen)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from antiphon.errors import StreamMisused
@@ -15,7 +16,7 @@ from antiphon.reading.machine import Machine
 from antiphon.reading.prompt import begin
 from antiphon.reading.reader import Reading, TextOrIds, finish, prepared, table_of
 from antiphon.reading.resolve import resolve_grammar
-from antiphon.reading.schema import index_tools
+from antiphon.reading.schema import index_tools, settle
 
 
 class StreamParser:
@@ -72,7 +73,7 @@ class StreamParser:
         text = more if isinstance(more, str) else ""
         if self._ids is not None:
             text = self._ids.feed(as_ids(more))
-        return self._feed(machine, text) if text else []
+        return self._judged(self._feed(machine, text)) if text else []
 
     def _start(self, is_text: bool) -> Machine:
         if is_text:
@@ -104,7 +105,7 @@ class StreamParser:
         if self._reading is None:
             machine = self._machine or self._start(is_text=True)
             events = self._feed(machine, self._ids.flush()) if self._ids is not None else []
-            events += machine.close()
+            events = self._judged(events + machine.close())
             self._reading = finish(machine, self._tools)
             # Whether content looks like calls in another format is known only now.
             events += [
@@ -114,6 +115,20 @@ class StreamParser:
             ]
             self._reading.last_events = events
         return self._reading
+
+    def _judged(self, events: list[Event]) -> list[Event]:
+        """Return events whose finished calls are typed and judged as the message's: a tool may be run on them."""
+        for place, event in enumerate(events):
+            call = event.call
+            if call is not None:
+                own = call.arguments
+                # A copy: what comes behind a call may still be read by how it was written.
+                call = replace(call, arguments=dict(own) if isinstance(own, dict) else own)
+                settle(call, self._tools)
+                if call.status != "ok":
+                    call.keep_raw()
+                events[place] = event._replace(call=call)
+        return events
 
 
 def stream_parser(
