@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from antiphon import History
 from antiphon.conversations.chats import (
     map_chats,
     openai_messages,
@@ -202,3 +206,109 @@ def test_messages_of_a_row_may_stand_there_as_json() -> None:
     messages = [{"role": "user", "content": "[1]"}, {"role": "assistant", "content": "x"}]
     assert row_messages({"messages": json.dumps(messages)}) == messages
     assert row_messages({"prompt": "[1]", "completion": "x"}) == messages
+
+
+TIDE = {"name": "tide", "arguments": {"port": "Brest"}}
+TWO = [TIDE, {"name": "tide", "arguments": {"port": "Cork"}}]
+
+
+def turns(*said: str) -> list[dict[str, str]]:
+    return [
+        {"from": name, "value": value} for name, value in zip(said[::2], said[1::2], strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "calls", "thought"),
+    [
+        ("function_call", json.dumps(TIDE), [TIDE], None),
+        ("Tool_Call", json.dumps(TIDE), [TIDE], None),
+        ("function_call", json.dumps(TWO), TWO, None),
+        ("function_call", json.dumps({**TIDE, "arguments": json.dumps(TIDE["arguments"])}), [TIDE], None),
+        ("function_call", "<think>\nWhich port?\n</think>\n" + json.dumps(TIDE), [TIDE], "Which port?"),
+        ("function_call", json.dumps([{"type": "function", "function": TIDE}]), [TIDE], None),
+    ],
+)  # fmt: skip
+def test_sharegpt_turns_that_call_are_calls(
+    name: str, value: str, calls: list[Any], thought: str | None
+) -> None:
+    row = turns("human", "Tide?", name, value, "observation", "4 m", "gpt", "Four.")
+    _, message, result, _ = History.from_chats(row).to_chats()
+    assert [call["function"] for call in message["tool_calls"]] == calls
+    assert message.get("reasoning_content") == thought
+    assert "content" not in message
+    assert result == {"role": "tool", "content": "4 m"}
+
+
+@pytest.mark.parametrize("value", ["tide(Brest)", "5", "[]", '{"port": "Brest"}', "[5]", ""])
+def test_a_turn_that_is_said_to_call_and_does_not_is_refused(value: str) -> None:
+    with pytest.raises(InvalidMessage, match=r"message 1: .*is no call as JSON"):
+        History.from_chats(turns("human", "Tide?", "function_call", value))
+
+
+@pytest.mark.parametrize("key", ["system", "system_prompt"])
+def test_a_system_text_beside_the_messages_is_the_first_of_them(key: str) -> None:
+    asked = turns("human", "Tide?", "gpt", "Four.")
+    led = History.from_chats([{"conversations": asked, key: "Be brief."}]).to_chats()[0]
+    assert led[0] == {"role": "system", "content": "Be brief."}
+    assert led[1:] == History.from_chats(asked).to_chats()
+    for own in ({key: ""}, {key: None}, {key: 5}):
+        assert History.from_chats({"conversations": asked, **own}).to_chats() == led[1:]
+    with_own = [*turns("system", "Be long."), *asked]
+    found = History.from_chats({"conversations": with_own, key: "Be brief."}).to_chats()
+    assert found == [{"role": "system", "content": "Be long."}, *led[1:]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "a", "answer": "b"},
+        {"query": "a", "answers": "[]", "tools": "[]"},
+        {"id": "0", "data": ["q", "a"]},
+        {"contents": [{"role": "user", "parts": [{"text": "a"}]}]},
+        {"input": {"messages": []}, "preferred_output": []},
+    ],
+)
+def test_a_row_without_messages_is_told_by_its_keys(row: dict[str, Any]) -> None:
+    for chats in (row, [row]):
+        with pytest.raises(InvalidMessage, match=f"the row has none of .*{next(iter(row))}"):
+            History.from_chats(chats)
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+def test_what_can_not_be_written_nested_or_copied_is_refused_all_the_same() -> None:
+    deep: list[Any] = []
+    for _ in range(3000):
+        deep = [deep]
+    empty = torch.zeros(2, device="meta")
+    wrong: list[Any] = [Unspeakable(), deep, np.array([1, 2]), np.array(3), torch.tensor(1), empty]
+    for value in wrong:
+        for chats in (
+            value,
+            [value],
+            [[value]],
+            [{"role": value, "content": "a"}],
+            {"messages": value},
+        ):
+            with pytest.raises(InvalidMessage):
+                History.from_chats(chats)
+        with pytest.raises(InvalidMessage, match="unknown speaker"):
+            History.from_chats([{"from": value, "value": "a"}])
+    with pytest.raises(InvalidMessage, match="list of ids"):
+        History.from_chats([{"role": "assistant", "content": "a", "token_ids": empty}])
+    for value in (deep, (each for each in [1]), json):
+        with pytest.raises(InvalidMessage, match="can't be copied"):
+            History.from_chats([{"role": "user", "content": "a", "note": value}]).to_chats()
+
+
+def test_arrays_of_messages_are_taken_as_lists() -> None:
+    """As pandas reads them from Parquet."""
+    asked = np.array([{"role": "user", "content": "a"}], dtype=object)
+    said = np.array([{"role": "assistant", "content": "b"}], dtype=object)
+    whole = [*asked, *said]
+    rows = [{"messages": np.array(whole, dtype=object)}, {"prompt": asked, "completion": said}]
+    assert History.from_chats(rows).to_chats() == [whole, whole]

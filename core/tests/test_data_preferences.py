@@ -108,7 +108,7 @@ def test_answers_stand_behind_the_ids_of_their_prompt(name: str) -> None:
     [
         (5, "is no preference"),
         ({"prompt": [ASK], "chosen": [GOOD]}, "needs chosen and rejected .*prompt, chosen"),
-        ({"chosen": "Human: a", "rejected": "Human: b"}, "share no message"),
+        ({"chosen": "Human: a", "rejected": "Human: b"}, "there is no prompt: give it"),
         ({**ROW, "prompt": 5}, "expected a list of messages, got int"),
         ({**ROW, "chosen": []}, "chosen adds 0 messages"),
         ({**ROW, "rejected": [BAD, ASK, GOOD]}, "rejected adds 3 messages"),
@@ -163,7 +163,7 @@ def test_rows_of_another_kind_are_refused_with_what_to_do() -> None:
     for row, words in (
         (ROW, "--preference"),
         ({"chosen": [ASK, GOOD], "rejected": [ASK, BAD]}, "--preference"),
-        ({"instruction": "Add.", "input": "1, 2", "output": "3"}, "under prompt and completion"),
+        ({"instruction": "Add.", "input": "1, 2", "output": "3"}, "put it under prompt"),
     ):
         for given in (row, [row]):
             with pytest.raises(InvalidMessage, match=words):

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from antiphon.conversations.arguments import literal, of_kind, switch
 from antiphon.engine.tokenizers import TokenizerView, view
-from antiphon.errors import AntiphonError, InvalidData
+from antiphon.errors import AntiphonError, InvalidData, reason_of
 
 if TYPE_CHECKING:
     from antiphon.engine.rendering import Rendering
@@ -96,6 +97,7 @@ def drift_report(rows: Iterable[Any], tokenizer: Any, **options: Any) -> list[Dr
         tokenizer: The tokenizer that the ids are of.
         **options: As for `drift_of`.
     """
+    of_kind("rows", rows, Iterable, "an iterable of rows")
     result = []
     for number, row in enumerate(rows):
         try:
@@ -130,6 +132,7 @@ def drift_of(
     """
     if not isinstance(row, Mapping):
         raise InvalidData(f"Row {row_number} is no object with ids and messages or text.")
+    switch("with_prompt", with_prompt)
     tokens = view(tokenizer)
     stored = _stored_ids(row)
     text = row.get("text")
@@ -138,7 +141,7 @@ def drift_of(
     ):
         if stored is None:
             raise InvalidData(f"Row {row_number} has no ids: none of {', '.join(_ID_KEYS)}.")
-        encoded = _encode_text(str(text), tokens)
+        encoded = _encode_text(text if isinstance(text, str) else literal(text), tokens)
         return Drift(row_number, len(stored), _compare(stored, encoded, None, tokens))
     return _of_messages(row, stored, tokenizer, row_number, with_prompt, options)
 
@@ -254,17 +257,20 @@ def summary(drifts: Sequence[Drift]) -> list[tuple[str, int, int, list[int]]]:
 def _stored_ids(row: Mapping[str, Any]) -> list[int] | None:
     prompt, completion = row.get("prompt_ids"), row.get("completion_ids")
     ids = next((row[key] for key in _ID_KEYS if row.get(key) is not None), None)
-    if ids is None and prompt is not None:
-        ids = [*prompt, *(completion or ())]
-    if ids is None:
+    if ids is None and prompt is None:
         return None
     attention = row.get("attention_mask")
     try:
+        if ids is None:
+            ids = [token for part in (prompt, completion) if part is not None for token in part]
         numbers = [int(token) for token in ids]
-    except (TypeError, ValueError) as error:
-        raise InvalidData(f"The stored ids are not a list of integers ({error}).") from error
-    if attention is not None and len(attention) == len(numbers):
-        numbers = [token for token, kept in zip(numbers, attention, strict=True) if kept]
+        kept = None if attention is None else [bool(flag) for flag in attention]
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise InvalidData(
+            f"The stored ids, or their attention mask, are not a list of integers ({reason_of(error)})."
+        ) from error
+    if kept is not None and len(kept) == len(numbers):
+        numbers = [token for token, real in zip(numbers, kept, strict=True) if real]
     return numbers
 
 

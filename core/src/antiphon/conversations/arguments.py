@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import AntiphonError, ContainerError, InvalidParameter
@@ -52,6 +53,28 @@ def plain(name: str, value: Any) -> Any:
         ) from error
 
 
+def one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Make sure that a value is one of some names.
+
+    Raises:
+        InvalidParameter: it is none of them.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidParameter(
+            f"{name} must be {' or '.join(map(repr, choices))}, got {said(value)}"
+        )
+
+
+def of_kind(name: str, value: Any, kinds: Any, what: str) -> None:
+    """Make sure that a value is of a type, which ``what`` names.
+
+    Raises:
+        InvalidParameter: it is of another.
+    """
+    if not isinstance(value, kinds):
+        raise InvalidParameter(f"{name} must be {what}, got {said(value)}")
+
+
 def shape_of(shape: Any) -> torch.Size:
     """A shape that was given as a number, as several, or as a sequence of them; -1 is a size left open.
 
@@ -89,6 +112,21 @@ def device_named(device: Any, refusal: type[AntiphonError] = ContainerError) -> 
 
 def said(value: Any) -> str:
     """A value as a sentence names it: its type, and what it is where that is short."""
-    text = repr(value) if isinstance(value, (str, bytes, int, float, list, tuple, dict)) else ""
+    plain = isinstance(value, (str, bytes, int, float, list, tuple, dict))
+    text = literal(value) if plain else ""
     name = "None" if value is None else type(value).__name__
     return f"{name} {text}" if 0 < len(text) <= 60 else name
+
+
+def short(value: Any) -> str:
+    """A value as Python writes it, cut where that is long."""
+    text = literal(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def literal(value: Any) -> str:
+    """A value as Python writes it; its type where it can't be written."""
+    try:
+        return repr(value)
+    except Exception:  # a class may raise anything, and lists may be nested too deeply
+        return f"<{type(value).__name__}>"

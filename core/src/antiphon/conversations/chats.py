@@ -13,7 +13,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from antiphon.conversations.dataset_rows import is_message, listed, row_messages, short
+from antiphon.conversations.arguments import short
+from antiphon.conversations.dataset_rows import is_message, listed, row_messages
 from antiphon.engine.sampled import fits_as_found, found_mark
 from antiphon.errors import InvalidMessage
 
@@ -57,6 +58,7 @@ _SHAREGPT_ROLES = {
     "function_response": "tool",
     "tool_response": "tool",
 }
+_CALLING = ("function_call", "tool_call")
 # Where messages of such data sets have their text, if not in their content.
 _TEXT_KEYS = ("value", "text")
 _KNOWN = frozenset((*FIELDS, *_REASONING, "function_call"))
@@ -73,13 +75,10 @@ def stored_message(message: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidMessage: no mapping, no role, neither content nor anything else, or a malformed field.
     """
-    try:
-        role = message["role"]
-        content = message["content"]
-    except (KeyError, TypeError):
-        return _stored_in_full(message)
-    if len(message) == 2 and type(role) is str and type(content) is str:
-        return {"role": role, "content": content, "is_complete": True}
+    if type(message) is dict and len(message) == 2:
+        role, content = message.get("role"), message.get("content")
+        if type(role) is str and type(content) is str:  # what most messages are
+            return {"role": role, "content": content, "is_complete": True}
     return _stored_in_full(message)
 
 
@@ -166,7 +165,7 @@ def _string(name: str, value: Any) -> str:
 def _token_ids(value: Any) -> list[int]:
     try:
         ids = list(map(operator.index, value.tolist() if hasattr(value, "tolist") else value))
-    except TypeError as error:
+    except (TypeError, RuntimeError) as error:  # the latter of tensors without data
         raise InvalidMessage(f"token_ids must be a list of ids, got {short(value)}") from error
     if ids and min(ids) < 0:
         raise InvalidMessage(f"token_ids hold {min(ids)}, which is no id")
@@ -176,7 +175,7 @@ def _token_ids(value: Any) -> list[int]:
 def _log_probs(value: Any) -> list[float]:
     try:
         return list(map(float, value.tolist() if hasattr(value, "tolist") else value))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InvalidMessage(f"log_probs must be a list of numbers, got {short(value)}") from error
 
 
@@ -253,7 +252,10 @@ def stored_call(call: Any) -> dict[str, Any]:
     if "id" in outer:
         stored["id"] = outer.pop("id")
     stored["function"] = inner
-    if outer.get("status") == "ok":  # what the reader says of a call that has nothing wrong with it
+    status = outer.get("status")
+    if (
+        isinstance(status, str) and status == "ok"
+    ):  # what the reader says of a call that has nothing wrong with it
         del outer["status"]
     stored.update(outer)
     return stored
@@ -273,18 +275,49 @@ def _arguments(arguments: Any) -> Any:
 
 def _from_sharegpt(message: Mapping[str, Any]) -> dict[str, Any]:
     source = message["from"]
-    role = _SHAREGPT_ROLES.get(source.lower() if isinstance(source, str) else source)
+    role = _SHAREGPT_ROLES.get(source.lower()) if isinstance(source, str) else None
     if role is None:
         raise InvalidMessage(
             f"'from' names an unknown speaker {short(source)}; known: {', '.join(sorted(_SHAREGPT_ROLES))}"
         )
     value = message.get("value")
     rest = {key: item for key, item in message.items() if key not in ("from", "value")}
-    if source == "function_call" and isinstance(value, str):
-        call = _arguments(value)
-        if isinstance(call, dict) and isinstance(call.get("name"), str):
-            return {"role": role, "content": None, "tool_calls": [call], **rest}
+    if source.lower() in _CALLING and value is not None:
+        return {"role": role, **_said_calls(source, value), **rest}
     return {"role": role, "content": value, **rest}
+
+
+def _said_calls(source: str, value: Any) -> dict[str, Any]:
+    """The calls of a ShareGPT turn that calls: one or a list of them as JSON, perhaps with a thought before.
+
+    Raises:
+        InvalidMessage: it holds no call.
+    """
+    fields: dict[str, Any] = {"content": None}
+    calls = value
+    if isinstance(value, str):
+        thought, end, rest = value.partition("</think>")
+        if end and thought.lstrip().startswith("<think>"):
+            fields["reasoning"] = thought.lstrip().removeprefix("<think>").strip()
+            value = rest
+        try:
+            calls = json.loads(value)
+        except (ValueError, RecursionError):
+            calls = None
+    calls = [calls] if isinstance(calls, Mapping) else calls
+    if not isinstance(calls, list) or not calls or not all(map(_is_call, calls)):
+        raise InvalidMessage(
+            f"'from' is {source}, and its value is no call as JSON, with name and arguments: {short(value)}"
+        )
+    return {**fields, "tool_calls": calls}
+
+
+def _is_call(call: Any) -> bool:
+    if not isinstance(call, Mapping):
+        return False
+    function = call.get("function")
+    named = function if isinstance(function, Mapping) else call
+    return isinstance(named.get("name"), str) or isinstance(function, str)
 
 
 # Chats in
@@ -304,7 +337,10 @@ def map_chats(chats: Any, conversation: Callable[[list[dict[str, Any]]], Any]) -
     Raises:
         InvalidMessage: names the conversation and the message by their indices.
     """
-    return _map_chats(chats, conversation, ())
+    try:
+        return _map_chats(chats, conversation, ())
+    except RecursionError as error:
+        raise InvalidMessage("the lists, or what messages hold, are nested too deeply") from error
 
 
 def _map_chats(chats: Any, conversation: Any, path: tuple[int, ...]) -> tuple[Any, int]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NonTensorData, TensorClass
 
-from antiphon.conversations.arguments import said, switch
+from antiphon.conversations.arguments import said, short, switch
 from antiphon.conversations.constructors import of_histories, of_texts, placed
 from antiphon.conversations.history import History
 from antiphon.conversations.padding import (
@@ -338,9 +338,9 @@ class Text(TensorClass["nocast"]):
         """
         from antiphon.conversations.reading_back import text_to_tokens
 
-        if return_tensors != "pt":
+        if not (isinstance(return_tensors, str) and return_tensors == "pt"):
             raise ContainerError(
-                f"a container holds torch tensors: return_tensors must be 'pt', got {return_tensors!r}"
+                f"a container holds torch tensors: return_tensors must be 'pt', got {short(return_tensors)}"
             )
         return text_to_tokens(
             self,

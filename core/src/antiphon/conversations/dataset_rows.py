@@ -6,9 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from antiphon.conversations.arguments import short
 from antiphon.errors import InvalidMessage
 
 ROW_KEYS = ("messages", "conversations", "conversation", "chat", "dialog")
+_SYSTEM_KEYS = ("system", "system_prompt")
+# Keys that make a message of what has no role.
+_MESSAGE_KEYS = ("from", "content", "value", "text", "parts", "tool_calls", "function_call", "name")
 # Rows that are of a known kind and yet not one conversation, by the keys that tell, with what to do.
 _OTHER_ROWS = (
     (
@@ -17,9 +21,9 @@ _OTHER_ROWS = (
         "both; else take the messages of one of them",
     ),
     (
-        {"instruction", "output"},
-        "holds an instruction and its output, not a conversation: put them under prompt and completion, with what "
-        "stands under input behind the instruction",
+        {"instruction"},
+        "holds an instruction, not a conversation: put it under prompt and its answer under completion, with what "
+        "stands under input or context behind the instruction",
     ),
     (
         {"text"},
@@ -32,11 +36,10 @@ def is_message(item: Any) -> bool:
     """Whether `item` is one message rather than a conversation or a row."""
     if not isinstance(item, Mapping):
         return False
-    return (
-        "role" in item
-        or ("from" in item and "value" in item)
-        or not any(key in item for key in (*ROW_KEYS, "prompt", "chosen", "instruction"))
-    )
+    if "role" in item or ("from" in item and "value" in item):
+        return True
+    is_row = any(key in item for key in (*ROW_KEYS, "prompt", "chosen", "instruction"))
+    return not is_row and (not item or any(key in item for key in _MESSAGE_KEYS))
 
 
 def row_messages(row: Mapping[str, Any]) -> list[Any]:
@@ -47,7 +50,8 @@ def row_messages(row: Mapping[str, Any]) -> list[Any]:
 def row_parts(row: Mapping[str, Any]) -> tuple[list[Any], int]:
     """The messages of a data-set row, and how many of them are a prompt with a completion behind it.
 
-    Columns of one type hold messages as JSON, as rollouts write them.
+    Columns of one type hold messages as JSON, as rollouts write them. A system text beside the messages is the first
+    of them, where they begin with none.
 
     Raises:
         InvalidMessage: the row has no key that holds messages, or a text that is not JSON.
@@ -62,17 +66,27 @@ def row_parts(row: Mapping[str, Any]) -> tuple[list[Any], int]:
                 messages = json.loads(messages)
             except (ValueError, RecursionError) as error:
                 raise InvalidMessage(f"the {key} are a string that is not JSON ({error})") from None
-        return listed(messages), 0
+        return _led(row, listed(messages), 0)
     other = other_kind([key for key, value in row.items() if value is not None])
     if other:
         raise InvalidMessage(f"the row {other}")
     if row.get("prompt") is not None:
         prompt = said_by("user", row["prompt"])
-        completion = said_by("assistant", row.get("completion") or [])
-        return [*prompt, *completion], len(prompt) if completion else 0
+        completion = row.get("completion")
+        completion = [] if completion is None else said_by("assistant", completion)
+        return _led(row, [*prompt, *completion], len(prompt) if completion else 0)
     raise InvalidMessage(
-        f"the row has none of {', '.join(ROW_KEYS)} or prompt; its keys are {short(list(row))}"
+        f"the row has none of {', '.join(ROW_KEYS)}, or prompt with completion; its keys are {short(list(row))}"
     )
+
+
+def _led(row: Mapping[str, Any], messages: list[Any], prompt: int) -> tuple[list[Any], int]:
+    system = next((row[key] for key in _SYSTEM_KEYS if isinstance(row.get(key), str)), "")
+    first = messages[0] if messages else None
+    speaks = isinstance(first, Mapping) and "system" in (first.get("role"), first.get("from"))
+    if not system or not messages or speaks:
+        return messages, prompt
+    return [{"role": "system", "content": system}, *messages], prompt + bool(prompt)
 
 
 def other_kind(names: Iterable[str]) -> str | None:
@@ -95,7 +109,10 @@ def said_by(role: str, value: Any) -> list[Any]:
 
 
 def _is_empty(messages: Any) -> bool:
-    return hasattr(messages, "__len__") and not len(messages)
+    try:
+        return not len(messages)
+    except TypeError:  # what has no length may still give messages
+        return False
 
 
 def listed(items: Any) -> list[Any]:
@@ -121,8 +138,3 @@ def _from_columns(columns: Mapping[str, list[Any]]) -> list[Any]:
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
-
-
-def short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorClass, is_tensor_collection
 
-from antiphon.conversations.arguments import device_named, shape_of, whole
+from antiphon.conversations.arguments import device_named, shape_of, switch, whole
 from antiphon.conversations.chats import map_chats, openai_messages
 from antiphon.conversations.content import Content, ContentBase
 from antiphon.conversations.fields import given_fields, list_shape, message_entries, plain_value
@@ -43,7 +43,7 @@ from antiphon.conversations.rows import (
 )
 from antiphon.conversations.templating import add_chat_template, remove_chat_template
 from antiphon.engine.sampled import detach
-from antiphon.errors import ContainerError, InvalidMessage, NoHistory
+from antiphon.errors import ContainerError, InvalidMessage, NoHistory, reason_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -111,9 +111,15 @@ class History(TensorClass["nocast"]):
         dropped. The result is the caller's own: writing into it does not change this History. A single
         message (no batch dimension) gives its dict.
         """
-        if not self.ndim:
-            return copy.deepcopy(openai_messages([plain_fields(self._tensordict)])[0])
-        return copy.deepcopy(map_rows(self._tensordict, row_messages))
+        messages = self._messages() if self.ndim else self._messages()[0]
+        try:
+            return copy.deepcopy(messages)
+        except (
+            Exception
+        ) as error:  # what stands in a message may be of any class, and nested at will
+            raise InvalidMessage(
+                f"a message holds what can't be copied ({reason_of(error)}); leave it out"
+            ) from error
 
     def _messages(self) -> Any:
         """`to_chats` without the copy, for readers that do not write."""
@@ -259,6 +265,7 @@ class History(TensorClass["nocast"]):
             ContainerError: shapes that do not fit, or a locked History.
             NoHistory: `history` is something else.
         """
+        switch("inplace", inplace)
         self._check_other(
             history, self.batch_dims - 1, "append to", "append must have one less dimension than"
         )
@@ -281,6 +288,7 @@ class History(TensorClass["nocast"]):
             ContainerError: shapes that do not fit, or a locked History.
             NoHistory: `history` is something else.
         """
+        switch("inplace", inplace)
         self._check_other(
             history, self.batch_dims, "extend", "extend must have as many dimensions as"
         )
@@ -335,7 +343,7 @@ class History(TensorClass["nocast"]):
         if not self.ndim:
             raise ContainerError("a single message cannot be forked; call unsqueeze(0) on it first")
         at = whole("at", at)
-        if n is not None and whole("n", n) < 0:
+        if n is not None and not 0 <= whole("n", n) < 2**31:
             raise ContainerError(f"a conversation cannot have {n} branches")
 
         def cut(row: Any) -> Any:

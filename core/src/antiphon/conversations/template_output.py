@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict
 
-from antiphon.conversations.arguments import said, switch, whole
+from antiphon.conversations.arguments import one_of, said, short, switch, whole
 from antiphon.conversations.encoding import Encoded, as_tensor, chat_texts, encode_chats, pad_id
 from antiphon.conversations.nested import flattened, nested_like
 from antiphon.conversations.template_forms import renderable
@@ -48,8 +48,8 @@ def apply_template(
         raise InvalidParameter(f"max_length must not be negative, got {max_length}")
     if tokenize is None:
         tokenize = with_mask or return_tensors is not None or bool(return_dict)
-    if return_tensors not in (None, "pt", "np"):
-        raise InvalidParameter(f"return_tensors must be 'pt' or 'np', got {return_tensors!r}")
+    if return_tensors is not None:
+        one_of("return_tensors", return_tensors, ("pt", "np"))
     depth = max(history.ndim - 1, 0)
     nested = history._messages()
     chats = flattened(nested, depth)
@@ -128,7 +128,7 @@ def _padded_size(
     if padding in (True, "longest"):
         return max((len(row.ids) for row in rows), default=0)
     raise InvalidParameter(
-        f"padding must be True, False, 'longest' or 'max_length', got {padding!r}"
+        f"padding must be True, False, 'longest' or 'max_length', got {short(padding)}"
     )
 
 
@@ -140,7 +140,7 @@ def _truncates(truncation: bool | str) -> bool:
     ):
         raise InvalidParameter(
             "truncation must be True, False, 'longest_first', 'only_first' or 'do_not_truncate', got "
-            f"{truncation!r}"
+            f"{short(truncation)}"
         )
     return bool(
         truncation if isinstance(truncation, str) else switch("truncation", truncation)

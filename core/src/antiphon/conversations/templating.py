@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from antiphon.conversations.arguments import said
+from antiphon.conversations.arguments import said, short
 from antiphon.conversations.template_forms import renderable
 from antiphon.errors import FamilyNotFound, InvalidParameter, PluginError, RenderError
 from antiphon.families import ModelFamily
@@ -311,7 +311,7 @@ def remove_chat_template(template_name: str) -> None:
 
     global _added  # noqa: PLW0603
     if not isinstance(template_name, str) or template_name not in _added:
-        raise FamilyNotFound(f"no chat template named {template_name!r} was added")
+        raise FamilyNotFound(f"no chat template named {short(template_name)} was added")
     unregister_family(template_name)
     _added = {name: added for name, added in _added.items() if name != template_name}
 
@@ -327,7 +327,7 @@ def _check_template(name: str, template: str) -> None:
 
     if not isinstance(template, str):
         raise PluginError(
-            f"the template {name!r} must be Jinja source, got {type(template).__name__}"
+            f"the template {short(name)} must be Jinja source, got {type(template).__name__}"
         )
     probe = [
         {"role": "user", "content": "QuestionQ7"},

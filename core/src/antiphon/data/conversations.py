@@ -87,10 +87,6 @@ def conversation_of(row: Any, *, padded: bool = False) -> Conversation:
         for message in messages:
             if "tool_calls" in message:
                 message["tool_calls"] = without_none(message["tool_calls"])
-    system = row.get("system")
-    if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
-        messages.insert(0, {"role": "system", "content": system})
-        prompt += bool(prompt)
     return Conversation(messages, row_tools(row), row_variables(row), prompt)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from antiphon.errors import InvalidData, InvalidParameter
+from antiphon.conversations.arguments import one_of, said, whole
+from antiphon.errors import InvalidData
 
 
 class Branch(NamedTuple):
@@ -36,8 +38,11 @@ class PromptGroup:
 
         Args:
             prompt_ids: What all members begin with.
+
+        Raises:
+            InvalidData: They are no ids.
         """
-        return cls(array("i", prompt_ids))
+        return cls(_array("i", "prompt_ids", prompt_ids))
 
     @classmethod
     def from_rows(
@@ -52,6 +57,11 @@ class PromptGroup:
         Raises:
             InvalidData: A row and its mask differ in length, or there is no row.
         """
+        for name, value in (("rows", rows), ("masks", masks)):
+            if not isinstance(value, Sequence) or not all(isinstance(v, Sized) for v in value):
+                raise InvalidData(
+                    f"A group's {name} are lists, one for each answer, not {said(value)}."
+                )
         if not rows or len(rows) != len(masks):
             raise InvalidData(
                 f"A group needs a mask for each row; it got {len(rows)} and {len(masks)}."
@@ -86,16 +96,16 @@ class PromptGroup:
         Raises:
             InvalidData: The lengths differ.
         """
-        own = array("i", ids)
-        for name, values in (("sampled", sampled), ("log_probs", log_probs)):
+        own = _array("i", "ids", ids)
+        sampled = [True] * len(own) if sampled is None else sampled
+        mask = _array("b", "sampled", sampled)
+        known = None if log_probs is None else _array("f", "log_probs", log_probs)
+        for name, values in (("sampled", mask), ("log_probs", known)):
             if values is not None and len(values) != len(own):
                 raise InvalidData(
                     f"Answer {len(self.branches)} has {len(own)} ids and {len(values)} {name}."
                 )
-        mask = array("b", [1] * len(own) if sampled is None else map(bool, sampled))
-        self.branches.append(
-            Branch(own, mask, None if log_probs is None else array("f", log_probs))
-        )
+        self.branches.append(Branch(own, mask, known))
 
     def __len__(self) -> int:
         return len(self.branches)
@@ -129,21 +139,21 @@ class PromptGroup:
                 it was sampled, floats in nats.
 
         Raises:
-            InvalidParameter: There is no such side.
+            InvalidParameter: There is no such side, or ``pad_id`` is no number.
         """
-        if side not in ("left", "right"):
-            raise InvalidParameter(f"The side is 'left' or 'right', not {side!r}.")
+        one_of("side", side, ("left", "right"))
+        whole("pad_id", pad_id)
         width = max((len(branch.ids) for branch in self.branches), default=0) + len(self.prompt)
 
         def pad(values: list[Any], filler: Any) -> list[Any]:
             fill = [filler] * (width - len(values))
             return [*fill, *values] if side == "left" else [*values, *fill]
 
-        whole = list(self.rows())
+        members = list(self.rows())
         result: dict[str, list[list[Any]]] = {
-            "input_ids": [pad(ids, pad_id) for ids, _ in whole],
-            "attention_mask": [pad([1] * len(ids), 0) for ids, _ in whole],
-            "assistant_mask": [pad(mask, False) for _, mask in whole],
+            "input_ids": [pad(ids, pad_id) for ids, _ in members],
+            "attention_mask": [pad([1] * len(ids), 0) for ids, _ in members],
+            "assistant_mask": [pad(mask, False) for _, mask in members],
         }
         if any(branch.log_probs is not None for branch in self.branches):
             unknown = float("nan")
@@ -156,3 +166,17 @@ class PromptGroup:
                 for branch in self.branches
             ]
         return result
+
+
+def _array(kind: Literal["i", "b", "f"], name: str, values: Any) -> Any:
+    """Return numbers in little memory: ids ("i"), flags ("b") or log-probs ("f").
+
+    Raises:
+        InvalidData: They are none.
+    """
+    read: dict[str, Callable[[Any], Any]] = {"i": operator.index, "b": bool, "f": float}
+    try:
+        return array(kind, map(read[kind], values))
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        what = {"i": "ids", "b": "true or false for each id", "f": "a number for each id"}[kind]
+        raise InvalidData(f"{name} must be {what}, not {said(values)}.") from error

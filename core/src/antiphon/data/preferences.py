@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from antiphon.conversations.arguments import of_kind
 from antiphon.conversations.chats import stored_message
 from antiphon.conversations.dataset_rows import said_by
 from antiphon.conversations.templating import Template
@@ -19,6 +20,7 @@ from antiphon.data.training import (
     SampleOptions,
     encode_ahead,
     leave_out_ends,
+    numbered,
     plan_conversation,
     sample_ids,
 )
@@ -28,7 +30,15 @@ from antiphon.errors import AntiphonError, InvalidData, InvalidMessage, reason_o
 SIDES = ("chosen", "rejected")
 # Where the prompt stands, if not in front of both answers.
 _PROMPTS = ("prompt", "conversations", "conversation")
-PREFERENCE_COLUMNS = (*_PROMPTS, *SIDES, "tools", "functions", "system", "chat_template_kwargs")
+PREFERENCE_COLUMNS = (
+    *_PROMPTS,
+    *SIDES,
+    "tools",
+    "functions",
+    "system",
+    "system_prompt",
+    "chat_template_kwargs",
+)
 
 
 class Preference(NamedTuple):
@@ -90,8 +100,9 @@ def make_preferences(
             raise InvalidData(f"Row {row} is refused: {reason_of(error)}.") from error
         notes.append(Note(row, "refused", reason_of(error)))
 
+    of_kind("options", options, SampleOptions, "a SampleOptions")
     template = Template(tokenizer, options.chat_template, options.family)
-    for row, value in rows:
+    for row, value in numbered(rows):
         try:
             if isinstance(value, AntiphonError):
                 raise value
@@ -154,7 +165,9 @@ def preference_of(row: Any, *, padded: bool = False) -> dict[str, Conversation]:
                 f"{side} ends with a message of the {found.messages[-1]['role']}, not an answer"
             )
         if len(found.messages) < 2:
-            raise InvalidMessage("there is no prompt: chosen and rejected share no message")
+            raise InvalidMessage(
+                "there is no prompt: give it under prompt, or as messages that chosen and rejected begin with"
+            )
         result[side] = found
     return result
 

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from antiphon.conversations.arguments import of_kind, switch, whole
 from antiphon.conversations.templating import Template
 from antiphon.data.preferences import make_preferences
 from antiphon.data.shards import (
@@ -150,11 +151,18 @@ def tokenize_dataset(
         FamilyNotFound: There is no dialect of that name.
         OutputError: The output can't be written, or is of another run; the error names the rows.
         InvalidData: The source can't be read or is empty, or with ``strict`` a row is refused.
-        InvalidParameter: ``workers`` or ``shard_rows`` is less than 1.
+        InvalidParameter: ``workers`` or ``shard_rows`` is less than 1, or an argument is of another type.
     """
-    for name, value in (("workers", workers), ("shard_rows", shard_rows)):
-        if value < 1:
-            raise InvalidParameter(f"{name} must be 1 or more, not {value}.")
+    of_kind("source", source, RowSource, "a RowSource, as antiphon.data.open_rows gives it")
+    of_kind("output", output, (str, Path), "a folder")
+    of_kind("options", options, SampleOptions, "a SampleOptions")
+    for name, flag in (("resume", resume), ("overwrite", overwrite), ("strict", strict)):
+        switch(name, flag)
+    if progress is not None:
+        of_kind("progress", progress, Callable, "a function")
+    for name, value, most in (("workers", workers, 4096), ("shard_rows", shard_rows, 2**31)):
+        if not 1 <= whole(name, value) <= most:
+            raise InvalidParameter(f"{name} must be 1 or more, and {most} at most, not {value}.")
     from antiphon.plugins import get_host
 
     folder = Path(output)

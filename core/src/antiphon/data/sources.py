@@ -13,11 +13,12 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from antiphon.conversations.arguments import of_kind, said, short, whole
 from antiphon.conversations.dataset_rows import ROW_KEYS
 from antiphon.data.files import (
     SUFFIXES,
@@ -36,6 +37,7 @@ COLUMNS = (
     "tools",
     "functions",
     "system",
+    "system_prompt",
     "chat_template_kwargs",
 )
 # Splits as the names of files and folders tell them.
@@ -91,11 +93,20 @@ class RowSource:
         Raises:
             InvalidData: A file can't be read, or has no column with conversations.
             OSError: A file can't be opened.
+            InvalidParameter: ``rows`` is less than 1.
         """
         first = 0
+        _check_rows(rows)
         for number, (kind, payload, count, weight) in enumerate(self.parts(rows)):
             yield Block(number, first, count, kind, payload, weight)
             first += count
+
+
+def _check_rows(rows: Any) -> None:
+    if not 1 <= whole("rows", rows) < 2**31:
+        raise InvalidParameter(
+            f"The rows of a block are 1 or more, and no more than 31 bits tell, not {rows}."
+        )
 
 
 def rows_of(block: Block) -> Iterator[tuple[int, Any]]:
@@ -142,6 +153,12 @@ def open_rows(
         InvalidData: There is nothing of that name, or no file of a known kind.
         InvalidParameter: There is no such split or configuration, or a folder has several splits and none is named.
     """
+    for each in (name, *more):
+        of_kind("the name of a data set", each, (str, Path), "a path or a name")
+    for what, value in (("split", split), ("config", config)):
+        of_kind(what, value, (str, type(None)), "a name")
+    if columns is not None:
+        of_kind("columns", columns, Collection, "names of columns")
     path = Path(name)
     if not more and path.is_dir():
         if (path / "state.json").exists() or (path / "dataset_dict.json").exists():
@@ -173,7 +190,7 @@ def _is_path(name: str) -> bool:
 def _refuse_config(name: str | Path, config: str | None) -> None:
     if config is not None:
         raise InvalidParameter(
-            f"Only a data set on the hub has configurations; {name} is here, so leave config ({config!r}) out."
+            f"Only a data set on the hub has configurations; {name} is here, so leave config ({short(config)}) out."
         )
 
 
@@ -240,7 +257,12 @@ def _split_of(name: str) -> str | None:
 
 
 def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
-    """Return a source of rows that are at hand, or of an iterable that can be walked more than once."""
+    """Return a source of rows that are at hand, or of an iterable that can be walked more than once.
+
+    Raises:
+        InvalidParameter: ``values`` is none.
+    """
+    of_kind("values", values, Iterable, "an iterable of rows")
     total = len(values) if isinstance(values, Sized) else None
     return RowSource(name, "", total, lambda rows: _lists(values, rows))
 
@@ -248,7 +270,15 @@ def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
 def from_dataset(
     dataset: Any, name: str | None = None, columns: Sequence[str] | None = COLUMNS
 ) -> RowSource:
-    """Return the rows of a `datasets.Dataset` or `datasets.IterableDataset`."""
+    """Return the rows of a `datasets.Dataset` or `datasets.IterableDataset`.
+
+    Raises:
+        InvalidData: It is none, or has no column with conversations.
+    """
+    if not callable(getattr(dataset, "with_format", None)):
+        raise InvalidData(
+            f"from_dataset reads a Dataset or an IterableDataset of one split, not {said(dataset)}."
+        )
     present = getattr(dataset, "column_names", None)
     if present:
         dataset = dataset.select_columns(wanted_columns(present, columns, name or "the data set"))

@@ -7,10 +7,11 @@ its number and the reason, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from antiphon.conversations.arguments import of_kind, one_of, said, switch, whole
 from antiphon.conversations.templating import Template
 from antiphon.data.conversations import Conversation, conversation_of, reserved_variables
 from antiphon.engine.sampled import split_sampled
@@ -47,10 +48,17 @@ class TrainOn:
     messages: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.turns not in ("every-turn", "last-turn"):
-            raise InvalidParameter(f"turns is 'every-turn' or 'last-turn', not {self.turns!r}.")
+        one_of("turns", self.turns, ("every-turn", "last-turn"))
+        of_kind("roles", self.roles, (tuple, list, set, frozenset), "a tuple of names")
+        for role in self.roles:
+            of_kind("a role", role, str, "a name")
         if not self.roles:
             raise InvalidParameter("roles names no role; name those whose messages are trained.")
+        of_kind("marked_by", self.marked_by, (str, type(None)), "a key of messages")
+        if self.messages is not None:
+            of_kind("messages", self.messages, Collection, "indices of messages")
+            for index in self.messages:
+                whole("the index of a message", index)
 
     def chosen(self, messages: Sequence[Mapping[str, Any]]) -> set[int]:
         """Return the indices of the messages that are trained."""
@@ -94,12 +102,15 @@ class SampleOptions:
     preference: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_length is not None and self.max_length < 1:
+        if self.max_length is not None and whole("max_length", self.max_length) < 1:
             raise InvalidParameter(f"max_length must be 1 or more, not {self.max_length}.")
-        if self.long not in ("cut-right", "cut-left", "refuse"):
-            raise InvalidParameter(
-                f"long is 'cut-right', 'cut-left' or 'refuse', not {self.long!r}."
-            )
+        one_of("long", self.long, ("cut-right", "cut-left", "refuse"))
+        of_kind("train_on", self.train_on, TrainOn, "a TrainOn")
+        for name in ("padded", "preference"):
+            switch(name, getattr(self, name))
+        of_kind("variables", self.variables, Mapping, "variables of a template by name")
+        for name in self.variables:
+            of_kind("the name of a template variable", name, str, "a string")
         reserved = reserved_variables(self.variables)
         if reserved:
             raise InvalidParameter(
@@ -186,8 +197,9 @@ def make_samples(
             raise InvalidData(f"Row {row} is refused: {reason_of(error)}.") from error
         notes.append(Note(row, "refused", reason_of(error)))
 
+    of_kind("options", options, SampleOptions, "a SampleOptions")
     template = Template(tokenizer, options.chat_template, options.family)
-    for row, value in rows:
+    for row, value in numbered(rows):
         try:
             if isinstance(value, AntiphonError):
                 raise value
@@ -209,6 +221,21 @@ def make_samples(
             notes += told
     notes.sort(key=lambda note: note.row)
     return SampleBatch(samples, notes)
+
+
+def numbered(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Yield rows with their numbers.
+
+    Raises:
+        InvalidParameter: They are no such pairs.
+    """
+    of_kind("rows", rows, Iterable, "pairs of a number and a row, as enumerate(rows) gives them")
+    for pair in rows:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidParameter(
+                f"rows are pairs of a number and a row, as enumerate(rows) gives them, not {said(pair)}"
+            )
+        yield whole("the number of a row", pair[0]), pair[1]
 
 
 def plan_conversation(
