@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from antiphon import LLMMaskedCategorical, LLMWrapper, LogProbDistribution
+from antiphon.conversations.arguments import whole
 from antiphon.errors import InvalidParameter
 from antiphon.generation.backends import (
     Scores,
@@ -195,7 +196,7 @@ def test_what_is_masked_or_ignored_may_be_any_number():
     "settings",
     [
         {"device": "nowhere"},
-        {"device": 5},
+        {"device": 5.5},  # a whole one is a device where torch is built for CUDA
         {"tokenizer_kwargs": 5},
         {"template_kwargs": [1]},
         {"input_key": 5},
@@ -308,3 +309,13 @@ def test_whatever_stands_in_a_calls_place_is_taken_or_refused(value):
     if not isinstance(value, bool):
         with pytest.raises(InvalidParameter, match="entropy must be True or False"):
             check_flags(entropy=value)
+
+
+@pytest.mark.parametrize(
+    "flag", [True, np.bool_(True), torch.tensor(True)], ids=["own", "numpy", "torch"]
+)
+def test_true_is_no_id_and_no_number_whosever_it_is(flag):
+    with pytest.raises(InvalidParameter, match="Row 0 holds"):
+        check([[1, flag]])
+    with pytest.raises(InvalidParameter, match="n must be a whole number"):
+        whole("n", flag)

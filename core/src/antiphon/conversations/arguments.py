@@ -18,12 +18,20 @@ def whole(name: str, value: Any) -> int:
     Raises:
         InvalidParameter: `value` is something else, True and False among it.
     """
-    if not isinstance(value, bool):
+    if not is_flag(value):
         try:
             return operator.index(value)
         except TypeError:
             pass
     raise InvalidParameter(f"{name} must be a whole number, got {said(value)}")
+
+
+def is_flag(value: Any) -> bool:
+    """Whether a value is True or False: Python's, numpy's or torch's.
+
+    Numpy's is a whole number too, with a warning, before numpy 2.3, and torch's in every version.
+    """
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
 def switch(name: str, value: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from antiphon.conversations.arguments import plain, said
+from antiphon.conversations.arguments import is_flag, plain, said
 from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.sampling import SamplingParams, prompt_seeds
 
@@ -427,11 +427,15 @@ def check_flags(**flags: bool) -> None:
 
 def _is_id(value: Any) -> bool:
     """Whether something is a whole number, of whatever kind."""
+    if type(value) is int:  # nearly always
+        return True
+    if is_flag(value):
+        return False
     try:
         operator.index(value)
     except (TypeError, RuntimeError):  # the latter of a tensor without data
         return False
-    return not isinstance(value, bool)
+    return True
 
 
 def check_scoring(batch: TokenBatch, starts: Sequence[int] | None, temperature: float) -> list[int]:
