@@ -71,11 +71,61 @@ KINDS = {
         "FalconH1Config",
         {"mamba_d_ssm": 32, "mamba_n_heads": 4, "head_dim": 8, **MAMBA},
     ),
+    "roberta, which counts positions from behind its padding id": (
+        "RobertaForCausalLM",
+        "RobertaConfig",
+        {"is_decoder": True, "pad_token_id": 1},
+    ),
+    "roformer, which can't be told positions": (
+        "RoFormerForCausalLM",
+        "RoFormerConfig",
+        {"is_decoder": True, "pad_token_id": 0},
+    ),
+    "bart, which takes columns for positions": (
+        "BartForCausalLM",
+        "BartConfig",
+        {
+            "d_model": 32,
+            "encoder_layers": 2,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 64,
+            "forced_eos_token_id": None,
+        },
+    ),
+    "recurrent gemma, which keeps states in itself": (
+        "RecurrentGemmaForCausalLM",
+        "RecurrentGemmaConfig",
+        {"num_hidden_layers": 3, "lru_width": 32, "attention_window_size": 8, "head_dim": 8},
+    ),
+    "mllama, whose cache has layers without states": (
+        "MllamaForCausalLM",
+        "MllamaTextConfig",
+        {"cross_attention_layers": [1]},
+    ),
+    "git, which does not say that it is causal": (
+        "GitForCausalLM",
+        "GitConfig",
+        {"vision_config": {"num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 1}},
+    ),
+    "dory, whose cache fails behind its window": (
+        "DoryForCausalLM",
+        "DoryConfig",
+        {"sliding_window": 8, "head_dim": 8, "num_hidden_layers": 4},
+    ),
     "qwen3.5": (
         "Qwen3_5ForCausalLM",
         "Qwen3_5TextConfig",
         {"num_hidden_layers": 4, "head_dim": 8, **LINEAR},
     ),
+}
+
+
+#: What transformers' own generate gets wrong, so that it is no oracle.
+WRONG_THERE = {
+    "roberta, which counts positions from behind its padding id": "counts from 0",
+    "recurrent gemma, which keeps states in itself": "goes on from them after a prompt of one token",
+    "dory, whose cache fails behind its window": "uses that cache",
 }
 
 
@@ -92,6 +142,15 @@ def reference(model, row):
     """Log-probs of one row, straight from the model's own logits."""
     log_probs = model(torch.tensor([row]), use_cache=False).logits[0, :-1].float().log_softmax(-1)
     return log_probs.gather(1, torch.tensor(row[1:])[:, None])[:, 0]
+
+
+def without_any_state(model, prompt, tokens):
+    """Greedy ids, each from a forward pass over all that came before."""
+    row = list(prompt)
+    for _ in range(tokens):
+        with torch.no_grad():
+            row.append(int(model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
+    return row[len(prompt) :]
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -111,6 +170,9 @@ def test_a_row_of_a_batch_is_what_it_is_alone_and_what_transformers_says(name):
         torch.testing.assert_close(scored[len(prompt) :], log_probs, atol=1e-4, rtol=0)
         with torch.no_grad():
             torch.testing.assert_close(scored[1:], reference(model, row), atol=1e-4, rtol=0)
+        assert without_any_state(model, prompt, 10) == ids
+        if name in WRONG_THERE:
+            continue
         theirs = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -154,11 +216,7 @@ def test_rows_that_a_model_mixes_up_are_answered_one_by_one():
     backend = TransformersBackend(model)
     made = backend.generate(TokenBatch(PROMPTS), GREEDY)
     for prompt, ids in zip(PROMPTS, made.ids, strict=True):
-        row = list(prompt)
-        for _ in range(10):  # without any state
-            with torch.no_grad():
-                row.append(int(model(torch.tensor([row]), use_cache=False).logits[0, -1].argmax()))
-        assert row[len(prompt) :] == ids
+        assert without_any_state(model, prompt, 10) == ids
     assert not backend.forward.batches
     scores = backend.score(TokenBatch(PROMPTS), requires_grad=True).log_probs
     sum(row[1:].sum() for row in scores).backward()  # a state that is kept was changed in place
@@ -181,6 +239,44 @@ def test_turns_of_models_with_a_window_are_what_they_are_afresh(name):
         one = keeping.generate(TokenBatch(prompts), GREEDY)
         assert one.ids == forgetting.generate(TokenBatch(prompts), GREEDY).ids
         prompts = [p + ids + [60] for p, ids in zip(prompts, one.ids, strict=True)]
+
+
+def test_positions_that_turn_at_a_length_keep_their_states_on_either_side_of_it():
+    model = make("phi3, long positions")  # they turn above 16 tokens
+    keeping, forgetting = TransformersBackend(model), TransformersBackend(model, reuse_bytes=0)
+    few = SamplingParams(max_new_tokens=3, temperature=0.0, ignore_eos=True)
+    prompts = [[5, 6, 7], [42], [100, 101, 102] * 6, list(range(20, 35)), [9, 8, 7, 6] * 6]
+    saved = []
+    for _ in range(4):  # the second row stays before the turn, the first and the fourth come across
+        one = keeping.generate(TokenBatch(prompts), few)
+        assert one.ids == forgetting.generate(TokenBatch(prompts), few).ids
+        for prompt, ids, log_probs in zip(prompts, one.ids, one.log_probs, strict=True):
+            assert without_any_state(model, prompt, 3) == ids
+            with torch.no_grad():
+                right = reference(model, prompt + ids)[-3:]
+            if (
+                not len(prompt) <= 16 < len(prompt) + 3
+            ):  # what was sampled there had two ways to count
+                torch.testing.assert_close(log_probs, right, atol=1e-4, rtol=0)
+        saved.append(keeping.reuse.tokens)
+        prompts = [p + ids + [60] for p, ids in zip(prompts, one.ids, strict=True)]
+    assert 0 == saved[0] < saved[1] < saved[2] < saved[3]
+
+
+def test_models_whose_logits_depend_on_how_much_comes_after_are_refused():
+    """ProphetNet's distances are counted within the whole row."""
+    config = transformers.ProphetNetConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_encoder_layers=2,
+        num_decoder_layers=2,
+        num_decoder_attention_heads=4,
+        decoder_ffn_dim=64,
+        is_encoder_decoder=False,
+    )
+    model = randomised(transformers.ProphetNetForCausalLM(config))
+    with pytest.raises(InvalidParameter, match="after a token"):
+        TransformersBackend(model).score(TokenBatch(PROMPTS))
 
 
 def test_a_model_with_an_encoder_is_refused():

@@ -28,9 +28,10 @@ from antiphon.generation.stopping import Stops, find_end_ids
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
-from antiphon_transformers.kinds import text_config
+from antiphon_transformers.kinds import max_context
 from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, library_generate
 from antiphon_transformers.loading import load_model, load_tokenizer
+from antiphon_transformers.probes import out_of_memory
 from antiphon_transformers.reuse import Reuse
 from antiphon_transformers.score import score_rows
 from antiphon_transformers.weights import like, same_weights, weights_mark
@@ -108,12 +109,7 @@ class TransformersBackend:
     @property
     def max_context(self) -> int | None:
         """Tokens that the model's positions reach to, or None where nothing bounds them."""
-        config = text_config(self.forward.inner)
-        for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-            value = getattr(config, name, None)
-            if isinstance(value, int) and value > 0:
-                return value
-        return None
+        return max_context(self.forward.inner)
 
     @property
     def weight_version(self) -> int | str:
@@ -138,7 +134,7 @@ class TransformersBackend:
             batch = batch.seeded(params, random_seed())
         with self._lock, torch.no_grad(), evaluating(self.model):
             self._look_at_weights()
-            self.forward.check_causal()
+            self.forward.try_out()
             return self._generate(batch, params)
 
     def score(
@@ -164,7 +160,7 @@ class TransformersBackend:
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
             self._look_at_weights()
-            self.forward.check_causal()
+            self.forward.try_out()
 
             def run(part: range) -> list[Any]:
                 return score_rows(
@@ -202,7 +198,7 @@ class TransformersBackend:
         mode = contextlib.nullcontext() if requires_grad else evaluating(self.model)
         found: dict[int, torch.Tensor] = {}
         with self._lock, torch.set_grad_enabled(requires_grad), mode:
-            self.forward.check_causal()
+            self.forward.try_out()
             for members in self.forward.apart(batch.rows) if batch.rows else ():
                 ids, _ = pad_rows([batch.rows[i] for i in members], side="right")
                 # Causal attention never looks at what comes after a row.
@@ -273,51 +269,15 @@ class TransformersBackend:
     def _generate(self, batch: TokenBatch, params: SamplingParams) -> Generation:
         n, context = params.num_return_sequences, self.max_context
         assert batch.seeds is not None
-        prompts = [row for row in batch.rows for _ in range(n)]
         seeds = [sample_seed(seed, j) for seed in batch.seeds for j in range(n)]
         seeds = self.forward.shared_seeds(seeds)
-        limits = [_limit(len(prompt), params.max_new_tokens, context) for prompt in prompts]
-        stops = Stops(params, self.end_ids, self._decode)
-        extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
-        if extra or params.num_beams > 1 or not self.forward.incremental:
-            if self.forward.sharded:
-                raise InvalidParameter(
-                    "Beam search, transformers' own parameters and models without a plain cache can't be had with "
-                    "sharded weights; leave them out, or sample from an unsharded copy."
-                )
-
-            def with_library(part: range) -> list[Answer]:
-                some, rows = slice(part.start, part.stop), slice(part.start * n, part.stop * n)
-                return library_generate(
-                    self.forward.inner,
-                    batch.rows[some],
-                    seeds[rows],
-                    limits[rows],
-                    params,
-                    stops,
-                    extra,
-                    self.forward.batches,
-                )
-
-            answers = self._halving(len(batch), with_library, "generating")
-            self._rescore(prompts, answers, params)
-        else:
-
-            def decode(part: range) -> list[Answer]:
-                rows = slice(part.start, part.stop)
-                decoding = Decoding(
-                    self.forward,
-                    prompts[rows],
-                    seeds[rows],
-                    limits[rows],
-                    params,
-                    stops,
-                    self.reuse,
-                    part,
-                )
-                return decoding.run()
-
-            answers = self._halving(len(prompts), decode, "generating")
+        limits = [_limit(len(row), params.max_new_tokens, context) for row in batch.rows]
+        found: dict[int, list[Answer]] = {}
+        for members, grow in self.forward.counted_alike(batch.rows, limits):
+            made = self._answers(batch.rows, members, seeds, limits, params, grow)
+            for place, prompt in enumerate(members):
+                found[prompt] = made[place * n : (place + 1) * n]
+        answers = [answer for prompt in range(len(batch)) for answer in found[prompt]]
         top = None
         if params.logprobs and all(answer.top_ids for answer in answers):
             top = [(torch.stack(a.top_ids), torch.stack(a.top_log_probs)) for a in answers]
@@ -335,6 +295,70 @@ class TransformersBackend:
             prompt_log_probs,
             self._version,
         )
+
+    def _answers(
+        self,
+        rows: list[list[int]],
+        members: list[int],
+        seeds: list[int],
+        limits: list[int],
+        params: SamplingParams,
+        grow: bool,
+    ) -> list[Answer]:
+        """Answer some of the prompts: in our own loop where answers ``grow`` from a cache, else by ``model.generate``.
+
+        Args:
+            rows: All prompts.
+            members: Which of them.
+            seeds: One per prompt and sample, of all prompts.
+            limits: Most new tokens, one per prompt.
+            params: How to sample.
+            grow: See `Forward.counted_alike`.
+        """
+        n = params.num_return_sequences
+        places = [prompt * n + j for prompt in members for j in range(n)]
+        prompts = [rows[place // n] for place in places]
+        own, most = [seeds[place] for place in places], [limits[place // n] for place in places]
+        stops = Stops(params, self.end_ids, self._decode)
+        extra = {k: v for k, v in params.extra.items() if k not in IGNORED_PARAMETERS}
+        if grow and not extra and params.num_beams == 1:
+
+            def decode(part: range) -> list[Answer]:
+                some = slice(part.start, part.stop)
+                decoding = Decoding(
+                    self.forward,
+                    prompts[some],
+                    own[some],
+                    most[some],
+                    params,
+                    stops,
+                    self.reuse,
+                    places[some],
+                )
+                return decoding.run()
+
+            return self._halving(len(prompts), decode, "generating")
+        if self.forward.sharded:
+            raise InvalidParameter(
+                "Beam search, transformers' own parameters and models without a plain cache can't be had with "
+                "sharded weights; leave them out, or sample from an unsharded copy."
+            )
+
+        def with_library(part: range) -> list[Answer]:
+            some = slice(part.start * n, part.stop * n)
+            return library_generate(
+                self.forward,
+                [rows[prompt] for prompt in members[part.start : part.stop]],
+                own[some],
+                most[some],
+                params,
+                stops,
+                extra,
+            )
+
+        answers = self._halving(len(members), with_library, "generating")
+        self._rescore(prompts, answers, params)
+        return answers
 
     def _rescore(
         self, prompts: list[list[int]], answers: list[Answer], params: SamplingParams
@@ -362,7 +386,7 @@ class TransformersBackend:
             return run(range(rows))
         except (torch.OutOfMemoryError, RuntimeError) as error:
             if (
-                not _out_of_memory(error) or self.forward.sharded
+                not out_of_memory(error) or self.forward.sharded
             ):  # others would wait for a second half
                 raise
             if rows < 2:
@@ -380,7 +404,7 @@ class TransformersBackend:
             try:
                 done += run(half)
             except (torch.OutOfMemoryError, RuntimeError) as error:
-                if not _out_of_memory(error):
+                if not out_of_memory(error):
                     raise
                 which = f"rows {half.start} to {half.stop - 1}, half of the batch,"
                 raise torch.OutOfMemoryError(_TOO_MUCH.format(doing, which)) from error
@@ -448,14 +472,6 @@ _TOO_MUCH = (
     "Memory ran out while {} {} too; pass fewer or shorter rows, set the wrapper's max_batch_size, or load the model "
     "in bfloat16."
 )
-
-
-def _out_of_memory(error: Exception) -> bool:
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    # A CPU's allocator, a device's, and the libraries that allocate for themselves.
-    signs = ("not enough memory", "out of memory", "ALLOC_FAILED")
-    return any(sign in str(error) for sign in signs)
 
 
 def _precision(kind: str) -> torch.dtype | None:

@@ -20,12 +20,12 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from antiphon_transformers import probes
 from antiphon_transformers.kinds import (
     LOOKS_AHEAD,
+    check_decoder,
     is_sharded,
     is_stateful,
-    keeps_rows_apart,
-    says_causal,
     tensor_parallel_mesh,
     turning_length,
     wrappers,
@@ -104,11 +104,12 @@ class Forward:
 
     Attributes:
         model: The model without what was put around it; adapters of peft are part of it.
-        incremental: Whether it takes a cache of keys and values.
+        incremental: Whether rows of any lengths grow from a cache of keys and values.
         splits: Whether the body and the head can be called apart.
         sharded: Whether each process holds a part of every weight; all of them compute in step then, each call the
             same number of forward passes.
         turning_length: The length above which all positions of a row count differently (LongRoPE), or None.
+        first_position: The position that the model gives a row's first token, or None where it can't be told any.
     """
 
     def __init__(self, model: Any, *, pack: bool = True) -> None:
@@ -135,24 +136,24 @@ class Forward:
         # forward pass.
         self.inner = model.get_base_model() if hasattr(model, "get_base_model") else model
         names = inspect.signature(type(self.inner).forward).parameters
-        self._says_causal = says_causal(self.inner)
+        check_decoder(self.inner)
         self._cache_name = next((n for n in ("cache", "past_key_values") if n in names), None)
         # Without an order not to, models keep states of their own (Mamba, RWKV) that nobody asks for.
         self._keeps_states = self._cache_name is not None or "use_cache" in names
-        self._positions = "position_ids" in names
+        self.first_position: int | None = 0 if "position_ids" in names else None
         self._keeps = "logits_to_keep" in names
         self._reports_routing = "output_router_logits" in names
         self.turning_length = turning_length(self.inner)
-        keys_and_values = self._cache_name is not None and not is_stateful(self.inner)
-        # Where positions change in the middle of an answer, the model's own generate counts them anew.
-        self.incremental = keys_and_values and self.turning_length is None
-        pack = pack and keys_and_values  # other states flow from a packed row into the next
+        self.incremental = self._cache_name is not None and not is_stateful(self.inner)
+        self._tried = False
+        pack = pack and self.incremental  # other states flow from a packed row into the next
         # Only a whole forward pass gathers sharded weights.
         self._splits: bool | None = False if self.sharded else None
         self._packs: bool | None = None if pack else False
         self._packs_together: bool | None = None
         # Keys and values have a row each.
-        self._batches: bool | None = True if keys_and_values else None
+        self._batches: bool | None = True if self.incremental else None
+        self._caches: bool | None = True if self.incremental else None
 
     @property
     def device(self) -> torch.device:
@@ -205,6 +206,27 @@ class Forward:
         long = [i for i, row in enumerate(rows) if len(row) > self.turning_length]
         return [members for members in (short, long) if members]
 
+    def counted_alike(
+        self, prompts: Sequence[Sequence[int]], limits: Sequence[int]
+    ) -> list[tuple[list[int], bool]]:
+        """Return which prompts may be answered together, and whether their answers grow from a cache.
+
+        They don't where the model counts all positions anew in the middle of an answer.
+
+        Args:
+            prompts: Rows of ids.
+            limits: Most new tokens of each.
+        """
+        turn = self.turning_length
+        if turn is None or not self.incremental:
+            return [(list(range(len(prompts))), self.incremental)]
+        parts: dict[str, list[int]] = {"before": [], "behind": [], "across": []}
+        for index, (prompt, limit) in enumerate(zip(prompts, limits, strict=True)):
+            length = len(prompt)
+            where = "behind" if length > turn else "before" if length + limit <= turn else "across"
+            parts[where].append(index)
+        return [(rows, where != "across") for where, rows in parts.items() if rows]
+
     def all_done(self, done: bool) -> bool:
         """Whether this process and those that hold the other parts of the weights are done."""
         if not self.sharded:
@@ -223,16 +245,29 @@ class Forward:
         distributed.broadcast(shared, distributed.get_global_rank(group, 0), group)
         return [int(seed) for seed in shared.tolist()]
 
-    def check_causal(self) -> None:
-        """Refuse a model whose log-probs of a token depend on what comes after it; found out once, on a few ids.
+    def try_out(self) -> None:
+        """Find out what can be asked of the model, once: its positions, and whether its answers grow from a cache.
 
         Raises:
-            InvalidParameter: It is such a model.
+            InvalidParameter: Its log-probs of a token depend on what comes after it.
         """
-        if not self._says_causal:
-            if self._looks_ahead():
+        if self._tried:
+            return
+        with torch.no_grad(), evaluating(self.model):
+            if probes.looks_ahead(self):
                 raise InvalidParameter(LOOKS_AHEAD.format(type(self.inner).__name__))
-            self._says_causal = True
+            if self.first_position is not None:
+                self.first_position = probes.first_position(self)
+            if self.incremental and not probes.steps(self):
+                self.incremental, self._batches, self._caches = False, None, None
+        self._tried = True
+
+    def forget(self) -> None:
+        """Have a model begin anew that keeps states in itself (RecurrentGemma): it goes on from them where a prompt
+        has one token only.
+        """
+        if self._keeps_states:
+            self.logits(probes.probe_ids(self, 2))
 
     def new_cache(self) -> Any:
         """Return an empty cache."""
@@ -295,23 +330,39 @@ class Forward:
     def splits(self) -> bool:
         """Whether head(body(ids)) is what the model says."""
         if self._splits is None:
-            self._splits = self._try_split()
+            with torch.no_grad(), evaluating(self.model):
+                self._splits = probes.splits(self)
         return self._splits
 
     @property
     def batches(self) -> bool:
         """Whether rows of one length may be answered together: some models' states mix them up."""
         if self._batches is None:
-            one = self._probe(5)
             with torch.no_grad(), evaluating(self.model):
-                self._batches = keeps_rows_apart(self.inner, torch.cat([one.flip(1), one]))
+                self._batches = probes.keeps_rows_apart(self)
         return self._batches
+
+    @property
+    def caches(self) -> bool:
+        """Whether the model's own generate may use its cache."""
+        if self._caches is None:
+            with torch.no_grad(), evaluating(self.model):
+                self._caches = probes.caches(self)
+        return self._caches
+
+    def own_positions(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return what transformers' generate must be told where a model does not count from 0; ids ``[rows, time]``."""
+        first = self.first_position
+        if not first:
+            return {}
+        positions = torch.arange(first, first + ids.shape[1], device=ids.device)
+        return {"position_ids": positions.expand(len(ids), -1)}
 
     @property
     def packs(self) -> bool:
         """Whether rows that lie in one row, told apart by their positions, don't see each other."""
         if self._packs is None:
-            self._packs = self._positions and self.splits and self._try_pack(1)
+            self._packs = self.first_position is not None and self.splits and self._try_pack(1)
         return self._packs
 
     @property
@@ -321,6 +372,10 @@ class Forward:
             self._packs_together = self.packs and self._try_pack(2)
         return self._packs_together
 
+    def _try_pack(self, bins: int) -> bool:
+        with torch.no_grad(), evaluating(self.model):
+            return probes.packs(self, bins)
+
     def _arguments(
         self,
         ids: torch.Tensor,
@@ -329,8 +384,11 @@ class Forward:
         cache: Any,
     ) -> dict[str, Any]:
         arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, "return_dict": True}
-        if positions is not None and self._positions:
-            arguments["position_ids"] = positions
+        first = self.first_position
+        if first and positions is None:  # left to itself, such a model counts by the padding's id
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        if positions is not None and first is not None:
+            arguments["position_ids"] = positions + first
         if cache is not None:
             assert self._cache_name is not None
             arguments[self._cache_name] = cache
@@ -341,45 +399,6 @@ class Forward:
         ):  # for a loss that is not asked for here, and that takes masks of whole rows
             arguments["output_router_logits"] = False
         return arguments
-
-    def _probe(self, length: int) -> torch.Tensor:
-        vocabulary = self.inner.get_input_embeddings().weight.shape[0]
-        # Fixed ids, spread over the vocabulary; any will do.
-        ids: torch.Tensor = torch.arange(1, length + 1, device=self.device) * 7919 % vocabulary
-        return ids[None]
-
-    def _looks_ahead(self) -> bool:
-        ids = self._probe(6)
-        other = torch.cat([ids[:, :3], ids[:, :3]], 1)
-        with torch.no_grad(), evaluating(self.model):
-            one, two = (self.logits(each)[0, :3].float() for each in (ids, other))
-        # Of equal shapes: rounding differs little, and a router's choice is that of the same numbers.
-        return bool(((one - two).abs().mean() > 0.05 * one.std()).item())
-
-    def _try_split(self) -> bool:
-        if not isinstance(getattr(self.inner, self.inner.base_model_prefix, None), nn.Module):
-            return False
-        ids = self._probe(5)
-        with torch.no_grad(), evaluating(self.model):
-            whole = self.logits(ids)[0]
-            try:
-                parts = self.head(self.hidden(ids)[0])
-            except (TypeError, AttributeError, ValueError, RuntimeError, IndexError):
-                return False  # an architecture whose forward needs more than states
-        return parts.shape == whole.shape and _close(parts, whole)
-
-    def _try_pack(self, bins: int) -> bool:
-        first, second = self._probe(6), self._probe(9)[:, 3:]
-        ids = torch.cat([first, second], 1).repeat(bins, 1)
-        positions = torch.arange(6, device=self.device).repeat(bins, 2)
-        with torch.no_grad(), evaluating(self.model):
-            apart = torch.cat([self.hidden(first)[0], self.hidden(second)[0]])
-            together = self.hidden(ids, None, positions)
-            apart = apart.expand_as(together)
-            leaking = self.hidden(ids)
-        # In a coarse dtype a leak can hide in the rounding: also ask that it would have been seen.
-        leak, difference = (leaking - apart).abs().max(), (together - apart).abs().max()
-        return _close(together, apart) and bool((4 * difference < leak).item())
 
 
 @contextlib.contextmanager
@@ -404,10 +423,3 @@ def _shell(model: Any) -> Any:
     shell.__dict__.pop("_compiled_call_impl", None)
     shell.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _StandIn()}
     return shell
-
-
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    tolerance = 1e-4 if other.dtype in (torch.float32, torch.float64) else 2e-2
-    one, other = one.float(), other.float()
-    scale = float(other.abs().max()) + 1e-6
-    return bool(((one - other).abs().max() <= tolerance * scale).item())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from antiphon.errors import InvalidParameter
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
@@ -42,21 +41,27 @@ def text_config(model: Any) -> Any:
     return config.get_text_config() if hasattr(config, "get_text_config") else config
 
 
-def says_causal(model: Any) -> bool:
-    """Whether a model's attention says that it is causal; False where it says nothing.
+def max_context(model: Any) -> int | None:
+    """Return how many tokens a model's positions reach to, or None where nothing bounds them."""
+    config = text_config(model)
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return None
+
+
+def check_decoder(model: Any) -> None:
+    """Refuse a model that is not a decoder alone.
 
     Raises:
-        InvalidParameter: The model has an encoder, or its attention says that it is not causal.
+        InvalidParameter: The model has an encoder.
     """
     if getattr(model.config, "is_encoder_decoder", False):
         raise InvalidParameter(
             f"{type(model).__name__} reads its prompt with an encoder; use a causal language model, which has only a "
             "decoder."
         )
-    told = [getattr(module, "is_causal", None) for module in model.modules()]
-    if False in told and True not in told:
-        raise InvalidParameter(LOOKS_AHEAD.format(type(model).__name__))
-    return True in told
 
 
 def is_sharded(model: nn.Module) -> bool:
@@ -116,29 +121,3 @@ def without_own_settings(model: Any) -> Any:
     plain = object.__new__(type(model))
     plain.__dict__ = {**model.__dict__, "generation_config": GenerationConfig()}  # type: ignore[no-untyped-call]
     return plain
-
-
-def keeps_rows_apart(model: Any, ids: torch.Tensor) -> bool:
-    """Whether a model that carries a state of its own answers the last of two rows as it answers it alone.
-
-    Args:
-        model: The model, without what was put around it.
-        ids: Two rows of ids, ``[2, time]``.
-    """
-    config = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=4,
-        do_sample=False,
-        eos_token_id=[int(model.get_input_embeddings().weight.shape[0])],
-        pad_token_id=0,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
-    both, alone = (
-        torch.stack(
-            without_own_settings(model)
-            .generate(rows, attention_mask=torch.ones_like(rows), generation_config=config)
-            .logits
-        )[:, -1].float()
-        for rows in (ids, ids[-1:])
-    )
-    return bool((both - alone).abs().max() <= 0.05 * alone.std())

@@ -8,10 +8,11 @@ row, filters and penalties mean the same as everywhere; log-probs come from scor
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import torch
-from antiphon.errors import InvalidParameter
+from antiphon.errors import BackendError, InvalidParameter
 from antiphon.generation.sampling import SamplingParams
 from antiphon.generation.stopping import Stops
 from transformers import (
@@ -24,7 +25,9 @@ from transformers import (
 
 from antiphon_transformers.choosing import Randomness, choose
 from antiphon_transformers.decoding import Answer
+from antiphon_transformers.forward import Forward
 from antiphon_transformers.kinds import without_own_settings
+from antiphon_transformers.probes import out_of_memory
 
 #: Parameters of ``model.generate`` that are passed on by name.
 EXTRA_PARAMETERS = frozenset(
@@ -64,6 +67,10 @@ class _Chooser(LogitsProcessor):
         self._seeds, self._length = seeds, length
         self._random: Randomness | None = None
 
+    def restart(self) -> None:
+        """Draw the same numbers again from the first step."""
+        self._random = None
+
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return scores that are -inf everywhere but at the chosen id."""
         params, device = self._params, scores.device
@@ -100,42 +107,40 @@ class _Ended(StoppingCriteria):
 
 
 def library_generate(
-    model: Any,
+    forward: Forward,
     prompts: list[list[int]],
     seeds: list[int],
     limits: list[int],
     params: SamplingParams,
     stops: Stops,
     extra: dict[str, Any],
-    together: bool = True,
 ) -> list[Answer]:
     """Return one answer per prompt and sample, without log-probs.
 
     transformers' own processors look at the ids of the padding too, so only prompts of one length share a batch.
 
     Args:
-        model: The model, without what was put around it.
+        forward: The model.
         prompts: One list of ids per prompt.
         seeds: One per prompt and sample.
         limits: Most new tokens, one per prompt and sample.
         params: How to sample.
         stops: Where answers end.
         extra: Parameters of ``model.generate``.
-        together: Whether rows may share a batch at all, see `keeps_rows_apart`.
 
     Raises:
         InvalidParameter: transformers refuses the parameters, or they ask for rows together that must be apart.
     """
     n = params.num_return_sequences
-    if not together:
+    if not forward.batches:
         if params.num_beams > 1:
             raise InvalidParameter(
-                f"Beam search computes several rows at once, which {type(model).__name__} mixes up; leave "
+                f"Beam search computes several rows at once, which {type(forward.inner).__name__} mixes up; leave "
                 "num_beams out."
             )
         single = dataclasses.replace(params, num_return_sequences=1)
         return [
-            _generate(model, [prompts[i // n]], [seeds[i]], [limits[i]], single, stops, extra)[0]
+            _generate(forward, [prompts[i // n]], [seeds[i]], [limits[i]], single, stops, extra)[0]
             for i in range(len(limits))
         ]
     answers: list[Answer | None] = [None] * len(limits)
@@ -143,7 +148,7 @@ def library_generate(
         members = [i for i, prompt in enumerate(prompts) if len(prompt) == length]
         rows = [i * n + j for i in members for j in range(n)]
         made = _generate(
-            model,
+            forward,
             [prompts[i] for i in members],
             [seeds[row] for row in rows],
             [limits[row] for row in rows],
@@ -157,7 +162,7 @@ def library_generate(
 
 
 def _generate(
-    model: Any,
+    forward: Forward,
     prompts: list[list[int]],
     seeds: list[int],
     limits: list[int],
@@ -165,7 +170,7 @@ def _generate(
     stops: Stops,
     extra: dict[str, Any],
 ) -> list[Answer]:
-    n, beams = params.num_return_sequences, params.num_beams
+    n, beams, model = params.num_return_sequences, params.num_beams, forward.inner
     if beams > 1 and params.do_sample:
         raise InvalidParameter(
             "Beam search is greedy here; pass do_sample=False (or temperature=0) together with num_beams."
@@ -193,17 +198,19 @@ def _generate(
         chooser = _Chooser(params, stops, seeds, length)
         options["logits_processor"] = LogitsProcessorList([chooser])
         options["stopping_criteria"] = StoppingCriteriaList([_Ended(stops, limits, length)])
+    options |= forward.own_positions(ids)
+    if ids.shape[1] == 1 and not forward.incremental:
+        forward.forget()
     try:
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=max(limits),
             do_sample=False,
             num_beams=beams,
+            use_cache=forward.caches,
             pad_token_id=ends[0] if ends else 0,
             **settings,
         )
-        out = without_own_settings(model).generate(
-            ids, attention_mask=torch.ones_like(ids), generation_config=config, **options
-        )
+        out = _run(model, ids, config, options)
     except (ValueError, TypeError, ImportError) as error:
         raise InvalidParameter(f"transformers refuses the parameters: {error}") from error
     answers = []
@@ -211,6 +218,43 @@ def _generate(
         kept, finish, stopped_by, cut = stops.first(row, limit)
         answers.append(Answer(kept, finish=finish, stopped_by=stopped_by, cut=cut))
     return answers
+
+
+def _run(
+    model: Any, ids: torch.Tensor, config: GenerationConfig, options: dict[str, Any]
+) -> torch.Tensor:
+    """Run ``model.generate``; where a model's own cache fails it (Dory's behind its window), without one.
+
+    Raises:
+        BackendError: It fails without one too.
+    """
+    plain, mask = without_own_settings(model), torch.ones_like(ids)
+    try:
+        out: torch.Tensor = plain.generate(
+            ids, attention_mask=mask, generation_config=config, **options
+        )
+        return out
+    except (RuntimeError, LookupError, AttributeError) as error:
+        if out_of_memory(error):
+            raise
+        reason = str(error).split("\n")[0]
+    name = type(model).__name__
+    warnings.warn(
+        f"{name} can't generate with its cache ({reason}); going on without one, which takes longer.",
+        stacklevel=2,
+    )
+    config.use_cache = False
+    for each in options.get("logits_processor", ()):
+        each.restart()
+    try:
+        out = plain.generate(ids, attention_mask=mask, generation_config=config, **options)
+    except (RuntimeError, LookupError, AttributeError) as error:
+        if out_of_memory(error):
+            raise
+        raise BackendError(
+            f"{name} can't generate with these parameters, without a cache either: {error}."
+        ) from error
+    return out
 
 
 def _thaw(value: Any) -> Any:

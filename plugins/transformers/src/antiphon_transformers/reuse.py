@@ -89,7 +89,7 @@ class Reuse:
         width = max(begin + len(row) for begin, row in zip(begins, ids, strict=True))
         layers: Layers = []
         for layer in cache.layers:
-            if layer.keys.dim() != 4:
+            if layer.keys is None or layer.keys.dim() != 4:  # nothing in it: no image to attend to
                 return
             pair = (layer.keys[..., :width, :], layer.values[..., :width, :])
             layers.append(pair if rows is None else (pair[0][rows], pair[1][rows]))
@@ -113,7 +113,8 @@ class Reuse:
         with self._lock:
             if not self._kept:
                 return None
-            hits = [self._best(np.asarray(prompt, dtype=np.int64)) for prompt in prompts]
+            turn = forward.turning_length
+            hits = [self._best(np.asarray(prompt, dtype=np.int64), turn) for prompt in prompts]
             kept = {hit.batch: self._kept[hit.batch] for hit in hits if hit is not None}
             for batch in kept:
                 self._kept.move_to_end(batch)
@@ -146,12 +147,15 @@ class Reuse:
         self.tokens += sum(used)
         return cache, left
 
-    def _best(self, prompt: np.ndarray[Any, Any]) -> Hit | None:
+    def _best(self, prompt: np.ndarray[Any, Any], turn: int | None) -> Hit | None:
+        """Return the kept row that shares most; of rows up to and above the length ``turn`` no two share any."""
         best: Hit | None = None
         for name, kept in self._kept.items():
             for row, ids in enumerate(kept.ids):
                 length = min(len(ids), len(prompt) - 1)  # one token at least is computed
                 if length <= (best.shared if best else 0) or ids[0] != prompt[0]:
+                    continue
+                if turn is not None and (len(ids) > turn) != (len(prompt) > turn):
                     continue
                 differs = ids[:length] != prompt[:length]
                 shared = int(differs.argmax()) if differs.any() else length

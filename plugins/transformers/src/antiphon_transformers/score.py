@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -242,6 +243,8 @@ def _shared_prompts(
     if (
         checkpointing
         or not forward.incremental
+        or max(map(len, rows))
+        > (forward.turning_length or math.inf)  # its prompt may lie before that
         or any(start < 1 or start >= len(row) for row, start in zip(rows, starts, strict=True))
     ):
         return None
