@@ -184,6 +184,16 @@ def _with_calls() -> dict[str, list[Message]]:
             user("Never mind."),
             answer("Ok."),
         ],
+        "text-beside-first-of-three-calls": [
+            asked,
+            answer("Looking.", tool_calls=cities[:1]),
+            result("a", 1),
+            answer("", tool_calls=cities[1:2]),
+            result("b", 2),
+            answer("", tool_calls=cities[2:]),
+            result("c", 3),
+            answer("Done."),
+        ],
         "three-calls": [
             asked,
             answer("", tool_calls=cities),
@@ -200,6 +210,9 @@ def further() -> list[dict[str, Any]]:
     made += [{"id": name, "messages": messages, "tools": TOOLS} for name, messages in calls.items()]
     made.append({"id": "no-tools-given", "messages": calls["two-results"]})
     made.append({"id": "tools-given", "messages": plain["many"], "tools": TOOLS})
+    for role in ("answer", "developer", "tool"):
+        first = plain["system-and-answer"][1:] if role == "answer" else plain[f"{role}-first"]
+        made.append({"id": f"tools-before-{role}", "messages": first, "tools": TOOLS})
     for case in made:
         case["kwargs"] = {"add_generation_prompt": False}
     asking = ("unknown-role-last", "empty-answer", "system-only", "two-results", "three-questions")

@@ -329,3 +329,67 @@ def test_white_space_that_always_stands_before_calls_is_no_content() -> None:
     for content in ("", "b", " b"):
         text = f'<|user|>a<|end|><|assistant|>{content}\n\n<calls><call>f:{{"a": 1}}</call></calls><|end|>'
         assert parse(text, family=grammar)[1]["content"] == content
+
+
+BEHIND_SYSTEM = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% if tools and m.role == 'system' %}\n\n# Tools\n"
+    "{{ tools | tojson }}\nThat is all.{% endif %}<|end|>\n{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_tools_behind_a_system_text_need_not_be_given_to_the_reader(known: bool) -> None:
+    grammar = infer_grammar(BEHIND_SYSTEM)
+    messages = [{"role": role, "content": role[0]} for role in ("system", "user", "assistant")]
+    tools = further()[-1]["tools"]
+    text = render(messages, chat_template=BEHIND_SYSTEM, tools=tools).text
+    assert parse(text, family=grammar, tools=tools if known else None) == messages
+
+
+def test_what_was_announced_is_no_part_of_the_first_message() -> None:
+    """Where nothing but a tool's end stands before a message, another tool would pass for its beginning."""
+    template = (
+        "{% if tools %}Tools:\n{% for t in tools %}\n```json\n{{ t | tojson }}\n```\n{% endfor %}"
+        "{% endif %}{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}"
+        "{% elif m.role == 'assistant' %}{% if not loop.first %}<|assistant|>{% endif %}"
+        "{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    messages = [{"role": role, "content": role[0]} for role in ("assistant", "user", "assistant")]
+    tools = further()[-1]["tools"]
+    text = render(messages, chat_template=template, tools=tools).text
+    with pytest.raises(GrammarUnavailable, match="for sure"):
+        parse(text, family=grammar, tools=tools)
+
+
+def test_no_answer_is_cut_off_before_a_prompt_for_the_next() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    )
+    grammar = infer_grammar(template)
+    text = "<|user|>\na<|end|>\n<|assistant|>\nb"
+    assert parse(text, family=grammar)[1]["is_complete"] is False
+    with pytest.raises(GrammarUnavailable, match="for sure"):
+        parse(f"{text}\n<|assistant|>\n", family=grammar)
+
+
+def test_a_text_that_a_template_prints_behind_results_is_not_the_next_answers() -> None:
+    """What such a template prints of what is read holds the text at another place again."""
+    name = "google-gemma-4-E4B-it.jinja"
+    grammar = inferred(name)
+    assert grammar is not None
+    (case,) = (case for case in further() if case["id"] == "text-beside-first-of-three-calls")
+    assert outcomes(name, grammar, [case])["wrong"] == 0
+
+
+def test_an_empty_block_of_reasoning_is_none_where_nothing_is_said_behind_it() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}"
+        "{{ ('<think>' ~ (m.reasoning_content or '') ~ '</think>\\n' ~ m.content) | trim }}"
+        "{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}] * 2
+    text = render(messages, chat_template=template).text
+    assert parse(text, family=grammar) == messages

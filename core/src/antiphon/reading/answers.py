@@ -204,7 +204,8 @@ class AnswerReader:
                     f"({self.compiled.plain(marker)!r}); declare a grammar for it."
                 )
         for empty in self.empty:
-            if not has_thought and body.startswith(empty):
+            # Where nothing is said behind it, templates strip the white space that ends it.
+            if not has_thought and (body.startswith(empty) or body == empty.rstrip(WHITE)):
                 body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar

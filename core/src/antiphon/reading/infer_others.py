@@ -187,7 +187,7 @@ def _between(prober: Prober, name: str) -> tuple[_Between, list[str]]:
 
 def _announced(prober: Prober, name: str, usual: list[Literals]) -> list[Literals]:
     """Return what stands before a first message of a role where tools are announced, if that is
-    something else.
+    something else and ends with a header that names the role.
     """
     text = word("x", 0)
     messages = [{"role": name, "content": text}, {"role": "user", "content": word("u", 1)}]
@@ -197,7 +197,12 @@ def _announced(prober: Prober, name: str, usual: list[Literals]) -> list[Literal
         parts = cut(made, [text]) if made is not None else None
         shown += [parts[0]] if parts is not None else []
     found = [around_tools(*shown)] if len(shown) == len(TOOLS) else []
-    return [item for item in found if item not in usual]
+    headers = [way(name) for way in WAYS.values()]
+    return [
+        item
+        for item in found
+        if item not in usual and any(header in _last(item) for header in headers)
+    ]
 
 
 def _asked() -> Iterator[tuple[str, bool]]:

@@ -55,7 +55,8 @@ def unprinted(
             ):
                 return "what reads as its system text announces tools"
             return ""
-        found = _difference(conversation, text, _spelled(made, compiled), compiled)
+        again = _spelled(made, compiled)
+        found = _difference(conversation, text, again, compiled, has_tools=given is not None)
         if not found:
             if first and _prints(source, conversation, [*rest, *first], tools, plain):
                 return "its system text stood last"
@@ -91,9 +92,12 @@ def _printed(
     variables = {**dict(source.variables), **conversation.arguments}
     plain = _linked([_without_verdicts(message) for message in messages])
     ways = _WAYS if "enable_thinking" in source.template else _WAYS[:1]
+    takes_tools = False
     for as_parts in (source.as_parts, not source.as_parts):
         asked = [_with_parts(message) for message in plain] if as_parts else plain
         for given in (tools, None) if tools else (None,):
+            if takes_tools and given is None:
+                break  # it was printed with tools
             for way in ways:
                 for prompt in (conversation.prompted, not conversation.prompted):
                     try:
@@ -107,6 +111,7 @@ def _printed(
                             )
                     except (RenderError, InvalidData):
                         continue
+                    takes_tools = conversation.has_tools and given is not None
                     yield made, given
 
 
@@ -119,11 +124,14 @@ def _spelled(made: Rendering, compiled: Compiled) -> str:
     return "".join([*pieces, compiled.convert(made.text[at:])])
 
 
-def _difference(conversation: Conversation, text: str, again: str, compiled: Compiled) -> str:
+def _difference(
+    conversation: Conversation, text: str, again: str, compiled: Compiled, *, has_tools: bool
+) -> str:
     """Say where two renderings differ outside of answers and of tools and dates before all messages,
     of which the reader is not told; "" if they do not.
     """
-    one, two = conversation.places, splitter_of(compiled).read(again).places
+    printed = splitter_of(compiled).read(again)
+    one, two = conversation.places, printed.places
     if any(not place.role for place in one):
         return "a part of it belongs to no message"
     if [place.role for place in one] != [place.role for place in two]:
@@ -134,23 +142,31 @@ def _difference(conversation: Conversation, text: str, again: str, compiled: Com
         bodies = text[first.start : first.end], again[second.start : second.end]
         if first.role == "assistant":
             message = conversation.messages[first.message] if first.message >= 0 else {}
-            is_last = first is one[-1] and _is_headed(conversation, text, compiled)
-            differ = not _is_free(message, *bodies, compiled) and not _alike(
-                *bodies, compiled, is_last=is_last
+            other = printed.messages[second.message] if second.message >= 0 else {}
+            is_last = (
+                first is one[-1]
+                and not conversation.prompted
+                and _is_headed(conversation, text, compiled)
             )
+            is_free = _is_free(message, *bodies, compiled) and _says_no_more(other, message)
+            differ = not is_free and not _alike(*bodies, compiled, is_last=is_last)
         else:
             differ = bodies[0] != bodies[1]
         if differ:
             return f"the template prints turn {number} in another way"
-    if one and not _varies(conversation, compiled):
-        heads = text[: one[0].start], again[: two[0].start]
+    if one:
+        heads = [text[: one[0].start], again[: two[0].start]]
+        if _varies(conversation, compiled):
+            # The white space at the end is the first message's, or not, all the same.
+            is_like = has_tools == conversation.has_tools
+            heads = [head[len(head.rstrip()) :] if is_like else "" for head in heads]
         if heads[0] != heads[1]:
             return "the template begins in another way"
     for number, (left, right) in enumerate(zip(pairwise(one), pairwise(two), strict=True), 1):
         gaps = text[left[0].end : left[1].start], again[right[0].end : right[1].start]
         if left[1].role == "assistant":
             gaps = _unthought(gaps[0], compiled), _unthought(gaps[1], compiled)
-        if gaps[0] != gaps[1]:
+        if gaps[0] != gaps[1] and not _announces(gaps[0], compiled):
             return f"the template prints something else before turn {number}"
     if not one or (one[-1].role == "assistant" and not conversation.prompted):
         return "" if one else "no message stands in it"
@@ -163,6 +179,24 @@ def _varies(conversation: Conversation, compiled: Compiled) -> bool:
     date = Slot("date")
     openers = [form.opener for form in compiled.grammar.roles]
     return conversation.has_tools or any(date in it for it in openers if not isinstance(it, str))
+
+
+def _announces(gap: str, compiled: Compiled) -> bool:
+    """Whether what stands before a turn announces tools, as one of the grammar's forms has it."""
+    for form in compiled.grammar.roles:
+        if isinstance(form.opener, str) or Slot("tools") not in form.opener:
+            continue
+        at = 0
+        for part in form.opener:
+            literal = compiled.convert(part) if isinstance(part, str) else ""
+            found = gap.find(literal, at)
+            if found < 0:
+                break
+            at = found + len(literal)
+        else:
+            if at == len(gap) or not isinstance(form.opener[-1], str):
+                return True
+    return False
 
 
 def _alike(one: str, two: str, compiled: Compiled, *, is_last: bool) -> bool:
@@ -212,6 +246,18 @@ def _is_free(message: dict[str, Any], one: str, two: str, compiled: Compiled) ->
     closer = compiled.plain(compiled.think_close.core)
     is_kept = reasoning is not None and not (reasoning.separate or "reasoning_content" in message)
     return is_kept and bool(closer) and closer in str(content)
+
+
+def _says_no_more(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    """Whether an answer says nothing that another one does not, but for white space: what a template
+    prints at other messages than it was read from was read from wrong ones.
+    """
+    for key in ("content", "reasoning_content"):
+        parts = one.get(key), two.get(key)
+        said, known = ("".join(part.split()) if isinstance(part, str) else "" for part in parts)
+        if said not in known:
+            return False
+    return True
 
 
 def _holds_turns(message: dict[str, Any], compiled: Compiled) -> bool:
