@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 import antiphon
 import pytest
+import reading_grammars
 from antiphon.errors import FamilyNotFound
 from antiphon.reading import Grammar, parse, parse_response, read_response, stream_parser, unparse
 from antiphon.reading.infer import infer_grammar
 from antiphon.registry import get_family
+from reading_tokenizers import load_tokenizer
 
 Message = dict[str, Any]
 QUESTION = {"role": "user", "content": "q"}
@@ -149,9 +152,7 @@ def is_installed(name: str) -> bool:
 
 
 def hermes_grammar() -> Grammar:
-    from reading_grammars import QWEN3
-
-    return QWEN3
+    return reading_grammars.QWEN3
 
 
 def test_arguments_as_text_in_another_spelling_come_back_as_that_text() -> None:
@@ -226,6 +227,47 @@ def test_the_opener_of_a_block_is_data_in_arguments(name: str) -> None:
     text, second, read = again(name, [QUESTION, answer])
     assert second == text
     assert [call["function"] for call in read[1]["tool_calls"]] == [function] * 2
+
+
+PARTS = {
+    "qwen2.5": ("<tool_call>", "<tool_call>\n", "{", '"}}', "</tool_call>"),
+    "qwen3-coder": ("</parameter>", "<parameter=b>", "</function>", "</tool_call>", "<function=g>"),
+    "qwen3.5": ("</parameter>", "<parameter=b>", "</function>", "</tool_call>", "<function=g>"),
+    "deepseek-r1-0528": ("<｜tool▁call▁begin｜>", "\n```", "<｜tool▁call▁end｜>", "{"),
+    "deepseek-v3.1": ("<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>", "{"),
+    "deepseek-v3.2": ("</｜DSML｜parameter>", "<｜DSML｜invoke name=", "</｜DSML｜invoke>"),
+}
+"""Parts of calls that somebody may write in a content or an argument, by the dialect that has them."""
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_calls_in_contents_and_arguments_cut_no_call(name: str) -> None:
+    """What is a call just as the template prints one is that call, whatever stands before it or in it."""
+    is_text = name in ("deepseek-r1-0528", "deepseek-v3.1")
+    for parts in itertools.product(PARTS[name], repeat=2):
+        said = f"a{''.join(parts)}"
+        arguments: Any = {"a": f"{said}z", "c": said}
+        function = {"name": "f", "arguments": json.dumps(arguments) if is_text else arguments}
+        calls = [{**CALL, "function": function}] * 2
+        for content in ("a", said):
+            answer = {"role": "assistant", "content": content, "tool_calls": calls}
+            text, second, read = again(name, [QUESTION, answer])
+            assert second == text
+            assert read[1]["content"] == content
+            assert [call["function"] for call in read[1]["tool_calls"]] == [function] * 2
+
+
+@pytest.mark.parametrize("name", ["qwq", "deepseek-v3.1"])
+def test_a_closer_of_reasoning_in_an_argument_closes_nothing_that_a_content_opened(
+    name: str,
+) -> None:
+    arguments: Any = {"a": "</think>"}
+    function = {"name": "f", "arguments": json.dumps(arguments) if name != "qwq" else arguments}
+    calls = [{**CALL, "function": function}]
+    answer = {"role": "assistant", "content": "<think>", "tool_calls": calls}
+    text, second, read = again(name, [QUESTION, answer])
+    assert second == text
+    assert (read[1]["content"], len(read[1]["tool_calls"])) == ("<think>", 1)
 
 
 # Reasoning
@@ -361,8 +403,6 @@ def test_a_turn_that_no_token_ends_ends_with_the_words_that_end_it(behind: str) 
 
 
 def test_words_that_end_a_turn_are_data_inside_a_call_from_ids_too() -> None:
-    from reading_tokenizers import load_tokenizer
-
     tokenizer = load_tokenizer("qwen3")
     grammar = infer_grammar(
         WORDED.replace("<call>", "<tool_call>").replace("</call>", "</tool_call>")
@@ -376,3 +416,30 @@ def test_words_that_end_a_turn_are_data_inside_a_call_from_ids_too() -> None:
     assert parser.close() == message
     assert message["tool_calls"][0]["function"]["arguments"] == {"a": "x [end] y"}
     assert message["is_complete"]
+
+
+def test_a_block_that_stays_in_the_content_is_text_from_ids_too() -> None:
+    tokenizer = load_tokenizer("qwen3")
+    answer = "<think>r</think>x <tool_call>"
+    text = f"<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n"
+    for family in (reading_grammars.QWEN3, reading_grammars.QWEN_XML):
+        read = parse(tokenizer.encode(text), tokenizer=tokenizer, family=family)
+        assert read == parse(text, family=family)
+        assert read[1]["content"] == answer
+
+
+def test_no_control_token_is_a_part_of_a_calls_name() -> None:
+    """From ids as from text."""
+    tokenizer = load_tokenizer("deepseek_v3")
+    opener = "<｜tool▁call▁begin｜>"
+    for text in (
+        f"{opener * 2}g<｜tool▁sep｜>{{}}<｜tool▁call▁end｜>",
+        f"{opener}<think>g<｜tool▁sep｜>{{}}",
+    ):
+        whole = f"<｜tool▁calls▁begin｜>{text}<｜end▁of▁sentence｜>"
+        ids = tokenizer.encode(whole)
+        ids = ids[1:] if tokenizer.decode(ids[:1]).startswith("<｜begin") else ids
+        grammar = reading_grammars.DEEPSEEK_V31
+        found = parse_response(ids, tokenizer=tokenizer, family=grammar)
+        assert found == parse_response(whole, family=grammar)
+        assert all("<" not in (call["function"]["name"] or "") for call in found["tool_calls"])

@@ -174,6 +174,13 @@ def test_tools_in_the_first_user_turn_are_not_part_of_it(name):
     assert read(name, render(name, messages, [WEATHER, WEATHER])) == messages
 
 
+@pytest.mark.parametrize("name", CALLING)
+@pytest.mark.parametrize("text", ["{", '{"a": 1}', "{}\n\nx", "[{}]"])
+def test_a_question_in_braces_behind_the_tools_is_no_tool(name, text):
+    messages = [user(text), {"role": "assistant", "content": "b"}]
+    assert read(name, render(name, messages, [WEATHER, WEATHER])) == messages
+
+
 def test_the_parts_of_a_llama_4_message_become_its_text():
     messages = [user("a"), calling("f", {"x": 1}, content="So: ")]
     text = render("llama4", messages)

@@ -9,11 +9,12 @@ from typing import Any
 from antiphon.errors import GrammarUnavailable
 from antiphon.reading.call_parts import Call
 from antiphon.reading.compiled import Compiled, alternation
+from antiphon.reading.exact import content_before, exact_calls, is_in_doubt
 from antiphon.reading.foreign import calls_in
 from antiphon.reading.grammar import RoleForm
 from antiphon.reading.machine import Machine
 from antiphon.reading.messages import call_dict, conversation_message
-from antiphon.reading.printed import can_be_printed
+from antiphon.reading.printed import can_be_printed, keeps_text
 from antiphon.reading.scan import WHITE
 from antiphon.reading.turn_forms import TurnForm
 
@@ -150,17 +151,51 @@ class AnswerReader:
     ) -> tuple[dict[str, Any], bool]:
         """Read an assistant's body that ends at ``close``; True if it ends inside a call."""
         body = text[start : close.start()]
-        has_thought = has_thought or self._is_unthought(body, close)
-        message, calls = self._message(body, has_thought)
+        is_thought = has_thought or self._is_unthought(body, close)
+        message, calls = self._message(body, is_thought)
         if not calls and self.marks_calls:
-            message, _ = self._message(body, has_thought, self.without_calls)
-        if "tool_calls" in message and (close.group() or close.start() < len(text)):
+            message, _ = self._message(body, is_thought, self.without_calls)
+        is_open = any(call.status == "incomplete" for call in calls)
+        if not (close.group() or close.start() < len(text)):
+            return message, is_open
+        if "tool_calls" in message:
             content = message["content"] or ""
             good = [call for call in calls if call.status == "ok"]
             whole = self.compiled.plain(body)
             if not can_be_printed(self.grammar, content, good, whole, has_tools):
-                message = self._wordless(body, has_thought, calls)
-        return message, any(call.status == "incomplete" for call in calls)
+                message = self._wordless(body, is_thought, calls)
+        if self._is_in_doubt(calls, body):
+            exact = self._exact(body, close, has_thought, has_tools)
+            if exact is not None:
+                return exact, False
+        return message, is_open
+
+    def _is_in_doubt(self, calls: list[Call], body: str) -> bool:
+        """Whether an answer's calls may be others than those that were read, or there may be some."""
+        if calls:
+            return is_in_doubt(calls, body)
+        return self.interrupting is not None and self.interrupting.search(body) is not None
+
+    def _exact(
+        self, body: str, close: re.Match[str], has_thought: bool, has_tools: bool
+    ) -> dict[str, Any] | None:
+        """Read a body whose end is calls just as the template prints them; None where it is not."""
+        found = exact_calls(self.compiled, body) if self.grammar.content is None else None
+        if found is None:
+            return None
+        said, calls = found
+        has_thought = has_thought or self._is_unthought(said, close)
+        message, _ = self._message(said, has_thought, self.without_calls)
+        form = calls[0].form
+        content = None if form is None else content_before(form.form, message["content"] or "")
+        whole = self.compiled.plain(body)
+        if content is None or not can_be_printed(self.grammar, content, calls, whole, has_tools):
+            return None
+        message["content"] = content or self.grammar.empty_content
+        message["tool_calls"] = [
+            call_dict(call, exact=True, as_text=keeps_text(self.grammar, call)) for call in calls
+        ]
+        return message
 
     def _is_unthought(self, body: str, close: re.Match[str]) -> bool:
         """Whether a turn begins with an opener or a closer of reasoning that is its content.
@@ -233,6 +268,7 @@ class AnswerReader:
         if self._is_block(machine, rest) and not self._is_printed(machine, body):
             kept, rest = self._kept_reasoning(body)
             machine = self._run(compiled, rest, after_thought=True)
+        kept = self.compiled.plain(kept)
         message = conversation_message(machine, grammar, kept, has_thought=has_thought)
         return self._with_empty_reasoning(message, body, has_thought), machine.calls
 
@@ -259,7 +295,7 @@ class AnswerReader:
         if thought != thought.strip(reasoning.trimmed):
             return False
         block = reasoning.opener + thought + reasoning.closer
-        if thought and not machine.content:
+        if thought.strip(WHITE) and not machine.content:
             block = block.rstrip(WHITE)
         return self.compiled.plain(body).startswith(block)
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
 from antiphon.reading.scan import WHITE, Invalid, Nested, json_member, skip_white
 
-_NO_NAME = re.compile(r"[\s<>{}\[\]\"]")
+# Control tokens that were read as ids are no part of a name either.
+_NO_NAME = re.compile("[\\s<>{}\\[\\]\"\ud800-\udfff]")
 
 
 NO_ARGUMENTS = "the call's name is not followed by its arguments"
