@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from antiphon.reading import parse_response, stream_parser
+from antiphon.reading import parse_response, stream_parser, unparse
 from antiphon.reading.events import Event
 from antiphon.reading.grammar import CallForm, Grammar
 from hypothesis import given, settings
@@ -60,7 +60,14 @@ PAIRS = (
 )
 PYTHON = """<|python_start|>[find(near=3, place="x, é"), find(filters=[1])]<|python_end|>"""
 BUILTIN = """<|python_tag|>find.call(place="the "é" of")<|eom_id|>"""
+TWO = '{"name": "find", "arguments": {"near": 3}}, {"name": "look", "arguments": {"place": "x"}}'
+LIST = f"<tool_call>\n[{TWO}]\n</tool_call>"
+BEHIND = LIST.replace("[{", "{").replace("}]", "}").replace("}, {", "}\n{")
+WRAPPED = '<tool_call>\n{"type": "function", "function": {"name": "find", "arguments": {"near": 3}}}\n</tool_call>'
 CALLS = [
+    (QWEN3, LIST),
+    (QWEN3, BEHIND),
+    (QWEN3, WRAPPED),
     (QWEN_XML, LOOSE),
     (QWEN_XML, OPEN),
     (QWEN_XML, LAST),
@@ -191,3 +198,52 @@ def test_the_last_of_two_arguments_of_one_name_counts_whatever_their_kinds() -> 
     text = text.replace('string="false">x', 'string="false">4')
     message = parse_response(text, family=DEEPSEEK_V32, tools=TOOLS)
     assert message["tool_calls"][0]["function"]["arguments"] == {"near": 4}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (QWEN3, LIST),
+        (QWEN3, BEHIND),
+        (LLAMA4, '<|python_start|>[find(near=3), look(place="x")]<|python_end|>'),
+    ],
+)
+def test_each_of_several_calls_is_shown_when_it_comes(grammar: Grammar, text: str) -> None:
+    parser = stream_parser(family=grammar)
+    cut = text.index("x")
+    first = parser.feed(text[:cut])
+    assert [event.text for event in first if event.kind == "call"] == ["find", "look"]
+    assert json.loads(shown(first)[0]) == {"near": 3}
+    second = parser.feed(text[cut:])
+    assert [event.number for event in second if event.kind == "call_end"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "text", "statuses"),
+    [
+        (QWEN3, LIST.replace('{"place"', '"place"'), ["ok", "malformed"]),
+        (QWEN3, BEHIND.replace('{"place"', '"place"'), ["ok", "malformed"]),
+        (QWEN3, LIST[: LIST.index("x")], ["ok", "incomplete"]),
+        (QWEN3, LIST.replace("]", ",]"), ["ok", "ok", "malformed"]),
+        (QWEN3, LIST.replace("]", "] and"), ["ok", "malformed"]),
+        (
+            LLAMA4,
+            "<|python_start|>[find(near=3), look(place=x y)]<|python_end|>",
+            ["ok", "malformed"],
+        ),
+        (LLAMA4, "<|python_start|>[find(near=3), look(place='x", ["ok", "incomplete"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_calls_before_a_broken_one_are_kept(
+    grammar: Grammar, text: str, statuses: list[str], size: int
+) -> None:
+    parser = stream_parser(family=grammar)
+    for at in range(0, len(text), size):
+        parser.feed(text[at : at + size])
+    reading = parser.finish()
+    calls = reading.message["tool_calls"]
+    assert [call["status"] for call in calls] == statuses
+    assert [call["function"]["name"] for call in calls][:2] == ["find", "look"]
+    assert reading.message == parse_response(text, family=grammar)
+    assert unparse(reading) == text

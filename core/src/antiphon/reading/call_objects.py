@@ -14,8 +14,8 @@ from antiphon.reading.call_parts import (
     checked_name,
     close,
     closed,
+    holds_marker,
     name_end,
-    name_of,
     spelled_out,
     step,
 )
@@ -31,6 +31,7 @@ from antiphon.reading.scan import (
     skip_white,
 )
 
+_NO_OBJECT = "no JSON object follows the call's opening marker"
 _SYMBOL = re.compile("[\ud800-\udfff]")
 
 
@@ -43,69 +44,62 @@ def read_json(
     call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
 ) -> Found | None:
     """Read a JSON object or a list of them; models write several objects behind each other too."""
-    try:
-        found = _read_objects(call, text, pos, final, progress)
-    except Invalid:
-        watch_json(call, text, pos, progress)
-        raise
-    if found is None:
-        watch_json(call, text, pos, progress)
-    return found
-
-
-def _read_objects(
-    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
-) -> Found | None:
     if progress.next < 0:
         progress.next = pos
     while True:
         if progress.next >= progress.end:
-            found = _read_next(call, text, final, progress)
-            if found is None or progress.next < 0:
-                return found
-            progress.calls += found.calls
-            progress.end, progress.nested = found.end, None
-        following = skip_white(text, progress.end)
-        if text[following : following + 1] in (",", ";"):
-            following = skip_white(text, following + 1)
-        if following >= len(text) and not final:
+            at = skip_white(text, progress.next)
+            if at >= len(text):
+                return MORE
+            if text[at] == "[" and not progress.listed:
+                progress.listed, progress.next = True, at + 1
+                continue
+            if not (progress.listed or progress.calls) and call.form.listed:
+                raise Invalid(_NO_OBJECT)
+            if text[at] == "]" and progress.listed:
+                if not progress.calls:
+                    raise Invalid("the list of calls is empty")
+                if progress.kept == len(progress.calls) and call.form.values != "python":
+                    raise Invalid("the list of calls ends with a comma")
+                progress.end, progress.listed = at + 1, False
+            elif not _read_next(call, text, at, final, progress):
+                return MORE
+        after = skip_white(text, progress.end)
+        if progress.listed:
+            if after >= len(text):
+                return MORE
+            if text[after] not in ",]":
+                raise Invalid("a call is followed by neither a comma nor the end of the list")
+            if text[after] == ",":
+                progress.go_on(after + 1)
+            else:
+                progress.next = after
+            continue
+        if text[after : after + 1] in (",", ";"):
+            after = skip_white(text, after + 1)
+        if after >= len(text) and not final:
             return MORE
-        if call.form.listed or call.form.bare or text[following : following + 1] != "{":
+        if call.form.listed or call.form.bare or text[after : after + 1] != "{":
             return closed(call, text, progress.end, final, progress.calls)
-        progress.next = following
+        progress.go_on(after)
 
 
-def _read_next(call: CompiledCall, text: str, final: bool, progress: Progress) -> Found | None:
-    """Read the next value; where there were calls before and no other one follows, or one that is cut
-    off, return those and say so in `progress`.
-    """
-    start = skip_white(text, progress.next)
-    found = None
+def _read_next(call: CompiledCall, text: str, start: int, final: bool, progress: Progress) -> bool:
+    """Read the next object, a call; False for more text. What is known of it is noted in `progress`."""
+    is_whole = False
     try:
-        if start < len(text):
-            found = _read_value(call, text, start, final, progress)
-    except Invalid:
-        if not progress.calls:
-            raise
-        progress.next = -1
-        return closed(call, text, progress.end, final, progress.calls)
-    if found is None and final and progress.calls:
-        progress.next = -1
-        stop = call.stop.search(text, start) if call.stop is not None else None
-        end = stop.start() if stop else len(text)
-        raw = call.plain(text[start:end])
-        name = name_of(call, None, raw)
-        cut = Call(name, status="incomplete", problem="the call is cut off", raw=raw, form=call)
-        return Found([*progress.calls, cut], end)
-    return found
+        is_whole = _read_object(call, text, start, final, progress)
+    finally:
+        if not is_whole and text[start] == "{":
+            _watch(call, text, start, progress)
+    return is_whole
 
 
-def _read_value(
+def _read_object(
     call: CompiledCall, text: str, start: int, final: bool, progress: Progress
-) -> Found | None:
-    """Read one value: an object or a list of them."""
-    if text[start] not in "{[" or (call.form.listed and text[start] != "["):
-        raise Invalid("no JSON object follows the call's opening marker")
+) -> bool:
+    if text[start] != "{":
+        raise Invalid(_NO_OBJECT)
     value: Any = None
     nested = progress.nested
     read = decode_json_at(text, start) if nested is None and final else None
@@ -116,7 +110,7 @@ def _read_value(
         if nested is None:
             nested = progress.nested = Nested(start)
         if not nested.advance(text) and not (final and call.form.values == "python"):
-            return MORE
+            return False
         end = nested.end
         try:
             value = decode_json(call.plain(text[start:end]))
@@ -126,14 +120,10 @@ def _read_value(
     if value is None and call.form.values == "python":
         found = python_value(text, start)
         if found is None:
-            return MORE
+            return False
         value, end = spelled_out(call, found[0]), found[1]
-    items = value if isinstance(value, list) else [value]
-    places = [(start, end)] if isinstance(value, dict) else _item_places(text, start, end)
-    calls = [json_call(call, item, text, place) for item, place in zip(items, places, strict=False)]
-    if not calls:
-        raise Invalid("the list of calls is empty")
-    return Found(calls, end)
+    progress.take(json_call(call, value, text, (start, end)), end)
+    return True
 
 
 def _plain_value(call: CompiledCall, text: str, value: Any) -> Any:
@@ -141,20 +131,6 @@ def _plain_value(call: CompiledCall, text: str, value: Any) -> Any:
     if text.isascii() or not _SYMBOL.search(text):
         return value
     return decode_json(call.plain(text))
-
-
-def _item_places(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    places = []
-    at = skip_white(text, start + 1)
-    while at < end and text[at] != "]":
-        read = decode_json_at(text, at)
-        if read is None:
-            break
-        places.append((at, read[1]))
-        at = skip_white(text, read[1])
-        if at < end and text[at] == ",":
-            at = skip_white(text, at + 1)
-    return places
 
 
 def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) -> Call:
@@ -168,14 +144,14 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
         raise Invalid("the call is not a JSON object")
     inner, start, end = item, *place
     for key in form.wrapper_keys:
-        if isinstance(item.get(key), dict) and not isinstance(item.get(form.name_keys[0]), str):
+        if isinstance(item.get(key), dict) and _first_text(form.name_keys, item) is None:
             inner = item[key]
             is_last = next(reversed(item)) == key
             start, end = json_member(text, start, end, key, is_last) or (start, start)
     name = _first_text(form.name_keys, inner)
     if not name:
         raise Invalid("the call has no name")
-    held = next(filter(inner.__contains__, call.argument_keys), None)
+    held = next(filter(call.argument_keys.__contains__, inner), None)
     if held is None:
         # Without arguments: a tool that takes none; other keys would be lost. Without a marker it
         # may be anything that has a name.
@@ -211,10 +187,9 @@ def _first_text(keys: tuple[str, ...], *objects: dict[str, Any]) -> str | None:
 _KEY = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*:\s*', re.DOTALL)
 
 
-def watch_json(call: CompiledCall, text: str, pos: int, progress: Progress) -> None:
+def _watch(call: CompiledCall, text: str, start: int, progress: Progress) -> None:
     """Note name and arguments of a growing object as soon as they are there, to show them."""
-    start = skip_white(text, pos)
-    if progress.arguments >= 0 or start >= len(text) or text[start] != "{":
+    if progress.arguments >= 0:
         return
     pos = progress.pos if progress.pos >= 0 else start + 1
     while True:
@@ -226,14 +201,19 @@ def watch_json(call: CompiledCall, text: str, pos: int, progress: Progress) -> N
                 progress.arguments = progress.shown = key.end()
                 progress.value = Nested(key.end())
             break
+        is_wrapper = key.group(1) in call.form.wrapper_keys and progress.name is None
+        if is_wrapper and text[key.end()] == "{":
+            pos = progress.pos = key.end() + 1
+            continue
         value = decode_json_at(text, key.end())
         if value is None:
             break
         after = skip_white(text, value[1])
         if after >= len(text) or text[after] != ",":
             break
-        if key.group(1) in call.form.name_keys and isinstance(value[0], str):
-            progress.name = value[0]
+        is_name = key.group(1) in call.form.name_keys and isinstance(value[0], str)
+        if is_name and value[0] and not holds_marker(call, value[0]):
+            progress.name = progress.name or call.plain(value[0])
         pos = progress.pos = after + 1
 
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from antiphon.reading.compiled import TOKEN, CompiledCall, Mark
 from antiphon.reading.scan import WHITE, Invalid, Nested, json_member, skip_white
 
-# Control tokens that were read as ids are no part of a name either.
-_NO_NAME = re.compile("[\\s<>{}\\[\\]\"\ud800-\udfff]")
+_NO_NAME = re.compile('[\\s<>{}\\[\\]"\ud800-\udfff]')
 
 
 NO_ARGUMENTS = "the call's name is not followed by its arguments"
@@ -136,6 +135,9 @@ class Progress:
         calls: The calls read so far, where several stand behind each other.
         end: Where the last of them ends.
         next: Where the next one begins.
+        kept: How many of them are calls whatever follows, since another one has begun behind them.
+        kept_end: Where the last of those ends.
+        listed: Whether they stand in a list that is open.
         tools: The parameter schema of each tool, where the tools are known.
     """
 
@@ -156,7 +158,25 @@ class Progress:
     calls: list[Call] = field(default_factory=list)
     end: int = -1
     next: int = -1
+    kept: int = 0
+    kept_end: int = -1
+    listed: bool = False
     tools: Mapping[str, Mapping[str, Any]] | None = None
+
+    def take(self, call: Call, end: int) -> None:
+        """Keep a call that was read, and forget what was known of it before."""
+        self.calls.append(call)
+        self.end = end
+        self.nested = self.value = self.name = None
+        self.arguments = self.pos = -1
+
+    def label(self) -> str | None:
+        """Return the name of the call that is being read, or is read but for its end."""
+        return self.calls[self.kept].name if len(self.calls) > self.kept else self.name
+
+    def go_on(self, pos: int) -> None:
+        """Begin with the call at a position behind the last one."""
+        self.kept, self.kept_end, self.next = len(self.calls), self.end, pos
 
     def add(self, key: str, value: Any, is_bare: bool) -> None:
         """Keep a parameter; the last one of a name counts."""
@@ -279,6 +299,11 @@ def checked_name(call: CompiledCall, name: str) -> str:
     return call.plain(name)
 
 
+def holds_marker(call: CompiledCall, name: str) -> bool:
+    """Whether a name holds what ends a broken call: such a call is over before its name is."""
+    return call.stop is not None and call.stop.search(name) is not None
+
+
 def spelled_out(call: CompiledCall, value: Any) -> Any:
     """Return a value with control characters written out in its strings."""
     if isinstance(value, str):
@@ -293,10 +318,10 @@ def spelled_out(call: CompiledCall, value: Any) -> Any:
 _NAME = re.compile(r'"([^"\\]+)"\s*:\s*"([^"\\]+)"')
 
 
-def name_of(call: CompiledCall | None, progress_name: str | None, raw: str) -> str | None:
-    """Return the name of a call that could not be read, as far as its text shows one."""
-    if call is None or call.form.style != "json":
-        return progress_name
+def name_of(call: CompiledCall | None, known: str | None, raw: str) -> str | None:
+    """Return the name of a call that could not be read, if it is known or as far as its text shows one."""
+    if known is not None or call is None or call.form.style != "json":
+        return known
     for found in _NAME.finditer(raw):
         if found.group(1) in call.form.name_keys:
             return found.group(2)

@@ -17,7 +17,7 @@ from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.literals import decode_unescaped_call, loose_calls, python_call
 from antiphon.reading.scan import WHITE, Invalid, skip_white
 
-_CALL_HEAD = re.compile(r"\[?\s*([^\W\d][\w.\-]*)\(")
+_CALL_HEAD = re.compile(r"([^\W\d][\w.\-]*)\(")
 _ARGUMENT = re.compile(r"\s*(?:[^\W\d]\w*\s*=|\))")
 
 
@@ -28,24 +28,21 @@ def read_pythonic(
     at = skip_white(text, pos)
     if at >= len(text):
         return MORE
-    head = _CALL_HEAD.match(text, at)
-    suffix = form.call_suffix
-    named = head is not None and head.group(1).endswith(suffix)
-    if head is not None and named and (not suffix or _ARGUMENT.match(text, head.end())):
-        # Code may call a method of the suffix's name too, but a tool's arguments have names.
-        progress.name = checked_name(call, head.group(1).removesuffix(suffix))
-    if not form.listed and suffix:
-        return _read_builtin(call, text, at, final)
+    if not form.listed and form.call_suffix:
+        return _read_builtin(call, text, at, final, progress)
     listed = text[at] == "["
     if form.listed and not listed:
         raise Invalid("no list of calls follows the opening marker")
+    if progress.next < 0:
+        progress.next = at + listed
     try:
-        return _read_python_calls(call, text, at, final, listed)
+        return _read_python_calls(call, text, final, listed, progress)
     except Invalid:
         # Strings that are not escaped: the calls reach to the closing marker.
-        closers = [*call.block_closer.parts[:1], *call.closer.parts[:1], *call.ends]
-        if head is None:
+        at = skip_white(text, progress.next)
+        if _CALL_HEAD.match(text, at) is None:
             raise
+        closers = [*call.block_closer.parts[:1], *call.closer.parts[:1], *call.ends]
         ends = [found for part in closers if (found := text.find(part, at)) >= 0]
         if not ends:
             if closers and not final:
@@ -56,40 +53,45 @@ def read_pythonic(
             raise
         made = [
             Call(checked_name(call, name), spelled_out(call, arguments), form=call)
-            for name, arguments in loose_calls(body[1:-1] if listed else body)
+            for name, arguments in loose_calls(body[:-1] if listed else body)
         ]
-        return closed(call, text, at + len(body), final, made)
+        return closed(call, text, at + len(body), final, [*progress.calls, *made])
 
 
 def _read_python_calls(
-    call: CompiledCall, text: str, at: int, final: bool, listed: bool
+    call: CompiledCall, text: str, final: bool, listed: bool, progress: Progress
 ) -> Found | None:
-    if listed:
-        at += 1
-    calls: list[Call] = []
     while True:
-        at = skip_white(text, at)
+        at = skip_white(text, progress.next)
         if at >= len(text):
             return MORE
-        if listed and text[at] == "]" and calls:
-            return closed(call, text, at + 1, final, calls)
+        if listed and text[at] == "]" and progress.calls:
+            return closed(call, text, at + 1, final, progress.calls)
+        head = _CALL_HEAD.match(text, at)
+        if head is not None:
+            progress.name = checked_name(call, head.group(1))
         read = python_call(text, at, call.form.call_suffix)
         if read is None:
             return MORE
         name, arguments, end = read
-        calls.append(Call(checked_name(call, name), spelled_out(call, arguments), form=call))
+        made = Call(checked_name(call, name), spelled_out(call, arguments), form=call)
         if not listed:
-            return closed(call, text, end, final, calls)
+            return closed(call, text, end, final, [made])
         at = skip_white(text, end)
         if at >= len(text):
             return MORE
-        if text[at] == ",":
-            at += 1
-        elif text[at] != "]":
+        if text[at] not in ",]":
             raise Invalid("a call is followed by neither a comma nor the end of the list")
+        progress.take(made, end)
+        if text[at] == ",":
+            progress.go_on(at + 1)
+        else:
+            progress.next = at
 
 
-def _read_builtin(call: CompiledCall, text: str, pos: int, final: bool) -> Found | None:
+def _read_builtin(
+    call: CompiledCall, text: str, pos: int, final: bool, progress: Progress
+) -> Found | None:
     """Llama 3.1's ``name.call(key="value")``, which reaches to the closer or the end of the
     turn.
     """
@@ -101,6 +103,9 @@ def _read_builtin(call: CompiledCall, text: str, pos: int, final: bool) -> Found
         text[head.end()] != "(" or not head.group().endswith(call.form.call_suffix)
     ):
         raise Invalid("no built-in call follows")
+    if _ARGUMENT.match(text, head.end() + 1):
+        # Code may call a method of the suffix's name too, but a tool's arguments have names.
+        progress.name = checked_name(call, head.group().removesuffix(call.form.call_suffix))
     if found is None and not final:
         return MORE
     end = found.start() if found else len(text)

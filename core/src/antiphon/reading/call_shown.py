@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from antiphon.reading.call_parts import Draft, Progress
+from antiphon.reading.call_parts import Draft, Progress, arguments_text, holds_marker
 from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.events import Tools
 from antiphon.reading.schema import is_text, typed
@@ -24,34 +24,36 @@ def show_more(call: CompiledCall, text: str, progress: Progress, tools: Tools) -
         progress: What its reader has found.
         tools: The parameter schema of each tool, where the tools are known.
     """
-    if progress.name is None or _is_cut(call, progress.name):
+    if call.form.style == "params":
+        if progress.name is not None and not holds_marker(call, progress.name):
+            _show_params(call, text, progress, tools)
         return
-    style = call.form.style
-    if style == "params":
-        _show_params(call, text, progress, tools)
-    elif progress.value is not None:
-        _show_value(call, text, progress)
-    elif style == "pythonic":
-        _draft(progress)
+    for made in progress.calls[progress.told :]:
+        name = made.name or ""
+        if holds_marker(call, name):
+            return
+        draft = _draft(progress, progress.told, name)
+        draft.say(call.plain(arguments_text(made))[draft.size :])
+        progress.told += 1
+    name = progress.name or ""
+    if not name or holds_marker(call, name):
+        return
+    if progress.value is not None:
+        _show_value(call, text, progress, _draft(progress, len(progress.calls), name))
+    elif call.form.style == "pythonic":
+        _draft(progress, len(progress.calls), name)
 
 
-def _is_cut(call: CompiledCall, name: str) -> bool:
-    """Whether a name holds what ends a broken call: then it is none."""
-    return call.stop is not None and call.stop.search(name) is not None
+def _draft(progress: Progress, number: int, name: str) -> Draft:
+    """Return the draft of a call; the ones before it have theirs."""
+    if len(progress.drafts) <= number:
+        progress.drafts.append(Draft(name))
+    return progress.drafts[number]
 
 
-def _draft(progress: Progress) -> Draft:
-    """Return the draft of the first call."""
-    if not progress.drafts:
-        assert progress.name is not None
-        progress.drafts.append(Draft(progress.name))
-    return progress.drafts[0]
-
-
-def _show_value(call: CompiledCall, text: str, progress: Progress) -> None:
+def _show_value(call: CompiledCall, text: str, progress: Progress, draft: Draft) -> None:
     """Show arguments that are one JSON value."""
     assert progress.value is not None
-    draft = _draft(progress)
     progress.value.advance(text)
     size = progress.value.pos
     if size > progress.shown:
@@ -61,7 +63,7 @@ def _show_value(call: CompiledCall, text: str, progress: Progress) -> None:
 
 def _show_params(call: CompiledCall, text: str, progress: Progress, tools: Tools) -> None:
     """Show arguments that are spelled one after the other: whole ones, and the text of one that grows."""
-    draft = _draft(progress)
+    draft = _draft(progress, 0, progress.name or "")
     schema = (tools or {}).get(progress.name or "")
     for key, value, is_bare in progress.members[progress.told :]:
         made = typed(value, key, call, schema) if is_bare else value

@@ -69,24 +69,33 @@ class CallStates(Turn):
                         self._show(opened)
                     return False
                 # The text is cut off for this form; for another one it may be whole.
-                opened.cut = opened.cut or (form, opened.progress.name)
+                opened.cut = opened.cut or (form, opened.progress.label())
             except Invalid as error:
                 if opened.refusal is None:
-                    opened.refusal = str(error), opened.progress.name, form
-            if opened.progress.name is not None:
+                    opened.refusal = str(error), opened.progress.label(), form
+            if opened.progress.name is not None or opened.progress.calls:
                 break  # A call in this form has begun, and may have been shown.
             opened.forms.pop(0)
             opened.progress = Progress(tools=self._tools)
+        start = self._take_kept(opened)
         if opened.cut is not None:
-            self._cut_off(opened.start, *opened.cut)
+            self._cut_off(start, *opened.cut)
             return self._state != "call"
         assert opened.refusal is not None  # there was a form, and it did not fit
         problem, label, first = opened.refusal
         self._open = None
-        self._broken = (opened.start, first, label, problem)
-        self._pos = opened.start
+        self._broken = (start, first, label, problem)
+        self._pos = start
         self._state = "broken"
         return True
+
+    def _take_kept(self, opened: _Open) -> int:
+        """Keep the whole calls before one that is broken or cut off; return where that begins."""
+        progress = opened.progress
+        if not progress.kept:
+            return opened.start
+        self._take(opened, Found(progress.calls[: progress.kept], progress.kept_end))
+        return progress.kept_end
 
     def _enter(self, form: CompiledCall, text: str, start: int, final: bool) -> int | None:
         """Step over the openers at `start`; None for more text."""
