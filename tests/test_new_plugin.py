@@ -55,6 +55,78 @@ def test_new_plugin_installs_passes_its_tests_and_lints(
     assert left == []
 
 
+ODD = """{%- for message in messages -%}
+{%- if message.role not in ['system', 'user', 'assistant'] -%}{{ raise_exception('Who?') }}{%- endif -%}
+<|says|>{{ message.role }}:
+{{ message.content or '' }}
+{%- for call in message.tool_calls or [] -%}
+<call "{{ call.function.name }}">{{ call.function.arguments | tojson }}</call>
+{%- endfor -%}<|stop|>
+{% endfor %}
+{%- if add_generation_prompt -%}<|says|>assistant:
+{% endif %}"""
+
+
+def test_new_family_of_a_template_has_what_it_shows(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling builds the new distribution")
+    (tmp_path / "odd.jinja").write_text(ODD, encoding="utf-8", newline="")
+    folder, site = tmp_path / "antiphon-odd", tmp_path / "site"
+    line = ("family", "odd", "--folder", str(folder), "--template", str(tmp_path / "odd.jinja"))
+    done = antiphon("plugins", "new", *line, site=tmp_path / "empty")
+    assert (done.returncode, done.stderr) == (0, "")
+    package = folder / "src" / "antiphon_odd"
+    assert (package / "templates" / "odd.jinja").read_text(encoding="utf-8") == ODD
+    assert '"<|stop|>"' in (package / "plugin.py").read_text(encoding="utf-8")
+    assert "CallForm(" in (package / "grammar.py").read_text(encoding="utf-8")
+    assert "calls = parallel_calls" in (folder / "tests/test_family.py").read_text(encoding="utf-8")
+    build(folder, site)
+    tests = run(["-m", "pytest", "-q", "-c", str(folder / "pyproject.toml"), str(folder)], site)
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+    for command in (["check", "."], ["format", "--check", "."]):
+        ruff = subprocess.run(
+            [sys.executable, "-m", "ruff", *command], cwd=folder, capture_output=True, check=False
+        )
+        assert ruff.returncode == 0, ruff.stdout
+
+
+def test_new_family_of_a_template_that_shows_no_grammar_declares_none(tmp_path: Path) -> None:
+    template = tmp_path / "mute.jinja"
+    template.write_text("{% for m in messages %}x{% endfor %}", encoding="utf-8")
+    line = ("family", "mute", "--folder", str(tmp_path / "new"), "--template", str(template))
+    done = antiphon("plugins", "new", *line, site=tmp_path / "empty")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No grammar could be inferred, so none is declared: ")
+    package = tmp_path / "new" / "src" / "antiphon_mute"
+    assert "grammar=None" in (package / "plugin.py").read_text(encoding="utf-8")
+    assert not (package / "grammar.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "template", "words"),
+    [
+        ("family", "{% if %}", "not valid Jinja"),
+        ("family", "{{ bos_token }}" + ODD, "asks for bos_token: give --tokenizer"),
+        ("env", "x", "--template is for a family"),
+    ],
+)
+def test_template_that_will_not_do_is_refused_and_nothing_written(
+    kind: str, template: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / "it.jinja").write_text(template, encoding="utf-8")
+    line = (
+        kind,
+        "odd",
+        "--folder",
+        str(tmp_path / "new"),
+        "--template",
+        str(tmp_path / "it.jinja"),
+    )
+    done = antiphon("plugins", "new", *line, site=tmp_path / "empty")
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

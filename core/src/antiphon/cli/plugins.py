@@ -159,20 +159,40 @@ def doctor(ctx: click.Context, as_json: bool, trace: bool, limit: float) -> None
 @click.argument("kind")
 @click.argument("name")
 @click.option("--folder", type=click.Path(path_type=Path), help="Default: antiphon-NAME.")
+@click.option("--template", help="A file with a family's chat template: what it shows is written.")
+@click.option("--tokenizer", help="For --template: a hub name or a folder with its special tokens.")
 @_as_json
-def new(kind: str, name: str, folder: Path | None, as_json: bool) -> None:
+def new(
+    kind: str,
+    name: str,
+    folder: Path | None,
+    template: str | None,
+    tokenizer: str | None,
+    as_json: bool,
+) -> None:
     """Write a distribution that brings a new KIND (family, backend, env) called NAME."""
     from antiphon import scaffold
+    from antiphon.cli import inputs
 
     if kind not in scaffold.kinds():
         raise InvalidParameter(
             f"There is no kind {kind!r} of plugin to write; there are {', '.join(scaffold.kinds())}."
         )
     folder = folder or Path(scaffold.distribution_of(name))
-    written = scaffold.write_distribution(kind, name, folder)
+    problem = ""
+    if template is None:
+        scaffold.write_distribution(kind, name, folder)
+    elif kind != "family":
+        raise InvalidParameter(f"--template is for a family; {kind} takes none.")
+    else:
+        source, loaded = inputs.read_template(template), inputs.load_tokenizer(tokenizer)
+        problem = scaffold.write_family(name, folder, source, loaded)
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
     if as_json:
         _print_json([str(path) for path in written])
         return
+    if problem:
+        click.echo(f"No grammar could be inferred, so none is declared: {problem}.", err=True)
     click.echo(f"{folder} is written ({len(written)} files). Go on with:\n")
     click.echo(f"    cd {shlex.quote(str(folder))}")
     click.echo("    pip install -e . pytest hypothesis")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import InvalidParameter, PluginError
 
@@ -25,13 +25,58 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted(name for name in names if name not in ("common", "__pycache__")))
 
 
-def write_distribution(kind: str, name: str, folder: Path) -> list[Path]:
+#: What fills the placeholders of a family's files that a template would settle.
+_PLAIN_FAMILY = {
+    "digests": "()",
+    "required": '("<|end|>",)',
+    "ends": '("<|end|>",)',
+    "arguments": "either",
+    "flags": "system = True",
+}
+
+
+def write_family(name: str, folder: Path, template: str, tokenizer: Any = None) -> str:
+    """Write a distribution with a family that has a given template, and what that shows of the dialect.
+
+    Args:
+        name: As for `write_distribution`.
+        folder: Likewise.
+        template: The source of the template.
+        tokenizer: A tokenizer of its models: its special tokens are template variables.
+
+    Returns:
+        Why no grammar could be inferred, "" where one was.
+
+    Raises:
+        TemplateInvalid: It is no template.
+        InvalidParameter: As for `write_distribution`; `PluginError` likewise.
+    """
+    from antiphon.scaffold.from_template import look_at
+
+    _check_name("family", name)
+    seen = look_at(name, template, tokenizer)
+    values = {**seen.values, **({} if seen.grammar else {"grammar": "None"})}
+    write_distribution("family", name, folder, values)
+    package = folder / "src" / _values(name)["module"]
+    written = {f"templates/{name}.jinja": template, "grammar.py": seen.grammar}
+    for path, text in written.items():
+        if text is None:
+            (package / path).unlink()
+        else:
+            (package / path).write_text(text, encoding="utf-8", newline="")
+    return seen.problem
+
+
+def write_distribution(
+    kind: str, name: str, folder: Path, filled: Mapping[str, str] | None = None
+) -> list[Path]:
     """Write a distribution with one plugin.
 
     Args:
         kind: One of `kinds`.
         name: What the plugin brings is named so; the distribution is ``antiphon-<name>``.
         folder: Where to write; it must not be there or be empty.
+        filled: Placeholders that are filled otherwise than by the name.
 
     Returns:
         The files, sorted.
@@ -46,7 +91,7 @@ def write_distribution(kind: str, name: str, folder: Path) -> list[Path]:
         raise PluginError(f"{folder} is a file: choose another --folder.")
     if folder.exists() and any(folder.iterdir()):
         raise PluginError(f"{folder} is there already and not empty: choose another --folder.")
-    values = _values(name)
+    values = {**_values(name), **(filled or {})}
     written = []
     for part in ("common", kind):
         root = importlib.resources.files(__package__) / part
@@ -110,6 +155,8 @@ def _values(name: str) -> dict[str, str]:
     later = f"0.{int(minor) + 1}" if major == "0" else str(int(major) + 1)
     words = re.split("[-_.]", name)
     return {
+        **_PLAIN_FAMILY,
+        "grammar": f'"antiphon_{"_".join(words)}.grammar:GRAMMAR"',
         "name": name,
         "pattern": re.escape(name).replace(r"\-", "-"),  # a dash needs no escape there
         "distribution": distribution_of(name),
