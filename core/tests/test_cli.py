@@ -186,6 +186,7 @@ def test_a_path_without_a_tokenizer_is_told_what_it_lacks(
         (tmp_path / "empty", "holds no tokenizer.json"),
         (Path(file(MESSAGES)), "it is no folder"),
         (tmp_path / "nowhere", "there is no such folder"),
+        (Path("~nobody-of-that-name/of/mine"), "There is no tokenizer"),
     ):
         assert run(["render", file(MESSAGES), "--tokenizer", str(place)]) == 1
         assert words in capsys.readouterr().err

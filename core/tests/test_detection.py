@@ -338,6 +338,11 @@ def test_broken_tokenizer_file_is_told(tmp_path: Path) -> None:
         detect_family(str(folder))
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/model", "x" * 5000, "a\0b"])
+def test_names_that_no_path_can_have_are_names(register: Any, name: str) -> None:
+    assert detect_family(name).family is None
+
+
 def test_what_is_neither_name_nor_tokenizer_is_told() -> None:
     with pytest.raises(TypeError, match="int is neither a model's name nor a tokenizer"):
         detect_family(7)

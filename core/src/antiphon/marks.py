@@ -100,8 +100,8 @@ def _vocabulary_of(tokenizer: Any) -> Container[str]:
 
 def _of_name(name: str) -> ModelMarks:
     model_id, own_name = _split(name)
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(name))  # leaves the ~ of nobody as it is
+    if not os.path.isdir(folder):  # no error for a name too long for a path
         return ModelMarks(subject=name, model_id=model_id, own_name=own_name)
     config = _read_json(folder / "tokenizer_config.json")
     return ModelMarks(

@@ -75,6 +75,19 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path):
         embedded.embedded_folder(tmp_path / "file" / "cache")
 
 
+@needs_model
+def test_a_user_without_a_home_is_told_where_to_put_the_model(monkeypatch):
+    for name in ("HOME", "XDG_CACHE_HOME", "ANTIPHON_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number):
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(BackendError, match=r"has no home; set ANTIPHON_CACHE"):
+        embedded.embedded_folder()
+
+
 OFFLINE = """
 import socket
 import torch

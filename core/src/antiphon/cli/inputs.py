@@ -233,7 +233,7 @@ def _conversation(where: str, value: Any) -> Conversation:
 
 def _path_problem(name: str) -> str | None:
     """Return why a path leads to no tokenizer, None where it may or where the name may be one of the hub."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))  # leaves the ~ of nobody as it is
     if folder.is_dir():
         if any(next(folder.glob(each), None) for each in _TOKENIZER_FILES):
             return None

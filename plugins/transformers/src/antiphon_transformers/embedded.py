@@ -66,8 +66,14 @@ def _gguf_file() -> Path:
 def _cache_root() -> Path:
     if chosen := os.environ.get("ANTIPHON_CACHE"):
         return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base, "antiphon")
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base, "antiphon")
+    try:
+        return Path.home() / ".cache" / "antiphon"
+    except RuntimeError as error:  # neither HOME nor an entry for the user, as in some containers
+        raise BackendError(
+            "The embedded model is kept in a folder, and the user has no home; set ANTIPHON_CACHE to one."
+        ) from error
 
 
 def _convert(source: Path, folder: Path) -> None:
