@@ -238,9 +238,8 @@ class Machine(CallStates):
             end = len(text)
             if not final:
                 end = compiled.held(text, pos, compiled.think_prefixes)
-                lead = compiled.think_close.lead or compiled.max_lead
-                while end > pos and text[end - 1] in WHITE and len(text) - end < 64 and lead:
-                    end -= 1
+                lead = max(len(compiled.think_close.lead), compiled.max_lead)
+                end = _before_white(text, max(pos, end - lead), end)
             self._say("reasoning", text[pos:end])
             self._pos = end
             return False
@@ -332,10 +331,7 @@ class Machine(CallStates):
             end = len(text)
             if not final:
                 end = compiled.held(text, pos, compiled.prefixes)
-                if compiled.max_lead or self.calls:
-                    limit = max(pos, end - compiled.max_lead)
-                    while end > limit and text[end - 1] in WHITE:
-                        end -= 1
+                end = _before_white(text, max(pos, end - compiled.max_lead), end)
             self._say_content(text[pos:end])
             self._pos = end
             return False
@@ -390,6 +386,13 @@ class Machine(CallStates):
         """Whether a longer marker that begins with the one at ``start`` may still be on its way."""
         rest = self._text[start:]
         return len(rest) < self._compiled.longest + 1 and rest in self._compiled.prefixes
+
+
+def _before_white(text: str, start: int, end: int) -> int:
+    """Return where the white space at the end of a part of a text begins."""
+    while end > start and text[end - 1] in WHITE:
+        end -= 1
+    return end
 
 
 _STATES: dict[str, Callable[[Machine, bool], bool]] = {
