@@ -239,8 +239,10 @@ class AnswerReader:
                     f"({self.compiled.plain(marker)!r}); declare a grammar for it."
                 )
         for empty in self.empty:
-            # Where nothing is said behind it, templates strip the white space that ends it.
-            if not has_thought and (body.startswith(empty) or body == empty.rstrip(WHITE)):
+            # Where nothing is said behind it, some templates strip the white space that ends it; what is
+            # declared says what is printed.
+            is_stripped = self.grammar.source is not None and body == empty.rstrip(WHITE)
+            if not has_thought and (body.startswith(empty) or is_stripped):
                 body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar
