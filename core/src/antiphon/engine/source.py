@@ -337,12 +337,14 @@ def special_tokens(tokenizer: Any) -> dict[str, Any]:
 def _trace_tools(tools: Sequence[Any] | None) -> Any:
     if tools is None:
         return None
-    if not isinstance(tools, Iterable):
+    try:
+        given = list(tools)
+    except TypeError as error:
         raise InvalidMessage(
             f"Tools are a list of JSON schemas or functions, not {type(tools).__name__}."
-        )
+        ) from error
     schemas = []
-    for index, tool in enumerate(tools):
+    for index, tool in enumerate(given):
         if isinstance(tool, Mapping):
             schemas.append(trace(dict(tool), -1, ("tools", index)))
         elif callable(tool):
