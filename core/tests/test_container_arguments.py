@@ -100,3 +100,17 @@ def test_containers_of_no_rows_are_converted_to_containers_of_no_rows() -> None:
         empty = ChatHistory(full=History.from_chats([]), batch_size=size)
         assert empty.to_tokens(small_tokenizer()).get("full").shape == (0, 0)
         assert empty.to_masks(small_tokenizer()).get("all_assistant_mask").shape == (0, 0)
+
+
+def test_tensors_without_dimensions_or_data_are_no_rows_and_no_masks() -> None:
+    one = torch.tensor(1)
+    refused(Tokens(full=one).to_text, small_tokenizer())
+    refused(Tokens(full=one).pad, 0)
+    refused(LogProbs(full=one).pad)
+    tokens = chat().to_tokens(small_tokenizer())
+    for mask in (one, torch.zeros(2, 3, device="meta")):
+        refused(Tokens(full=torch.ones(2, 3, dtype=torch.long), batch_size=(2,)).unpad, mask)
+        refused(tokens.unpad, one)
+    none = Tokens(full=torch.ones(2, 0, dtype=torch.long), batch_size=(2,))
+    rows = none.unpad(torch.zeros(2, 0)).get("full", as_list=True)
+    assert [row.tolist() for row in rows] == [[], []]

@@ -19,7 +19,7 @@ from antiphon.data import (
 )
 from antiphon.data.sources import from_dataset, from_values
 from antiphon.drift import drift_of, drift_report
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, OutputError
 from container_tokenizers import small_tokenizer
 
 CHAT = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi!"}]
@@ -35,6 +35,8 @@ NONSENSE: list[Any] = [
     torch.zeros(2, device="meta"),
     object(),
     ValueError("x"),
+    np.array(3.5),
+    torch.tensor(3.5),
 ]
 absurd = pytest.mark.parametrize("wrong", NONSENSE, ids=lambda value: type(value).__name__)
 
@@ -52,6 +54,13 @@ def test_what_is_trained_is_told_by_names_and_indices(name: str, wrong: Any) -> 
         refused(TrainOn, **{name: wrong})
     if name != "messages" or not isinstance(wrong, int):
         refused(TrainOn, **{name: [wrong]})
+
+
+def test_names_that_no_file_has_are_refused(tmp_path: Path) -> None:
+    for wrong in ("x" * 9000, "a\0b", "\ud800"):
+        refused(open_rows, wrong)
+        with pytest.raises(OutputError, match="can't be written"):
+            tokenize_dataset(from_values([CHAT]), tmp_path / wrong, small_tokenizer())
 
 
 def test_roles_are_several_names() -> None:

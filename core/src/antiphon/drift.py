@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from antiphon.conversations.arguments import literal, of_kind, switch
+from antiphon.conversations.arguments import items, literal, switch
 from antiphon.engine.tokenizers import TokenizerView, view
 from antiphon.errors import AntiphonError, InvalidData, reason_of
 
@@ -97,9 +97,8 @@ def drift_report(rows: Iterable[Any], tokenizer: Any, **options: Any) -> list[Dr
         tokenizer: The tokenizer that the ids are of.
         **options: As for `drift_of`.
     """
-    of_kind("rows", rows, Iterable, "an iterable of rows")
     result = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(items("rows", rows, "an iterable of rows")):
         try:
             result.append(drift_of(row, tokenizer, row_number=number, **options))
         except AntiphonError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from antiphon.errors import AntiphonError, ContainerError, InvalidParameter
@@ -81,6 +81,20 @@ def of_kind(name: str, value: Any, kinds: Any, what: str) -> None:
     """
     if not isinstance(value, kinds):
         raise InvalidParameter(f"{name} must be {what}, got {said(value)}")
+
+
+def items(name: str, values: Any, what: str) -> Iterator[Any]:
+    """What can be walked, item by item.
+
+    Raises:
+        InvalidParameter: it can't be.
+    """
+    try:
+        return iter(values)
+    except (
+        TypeError
+    ) as error:  # numbers in an array without dimensions seem to be some, and are none
+        raise InvalidParameter(f"{name} must be {what}, got {said(values)}") from error
 
 
 def shape_of(shape: Any) -> torch.Size:

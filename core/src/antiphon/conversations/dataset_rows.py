@@ -39,7 +39,7 @@ def is_message(item: Any) -> bool:
     if "role" in item or ("from" in item and "value" in item):
         return True
     is_row = any(key in item for key in (*ROW_KEYS, "prompt", "chosen", "instruction"))
-    return not is_row and (not item or any(key in item for key in _MESSAGE_KEYS))
+    return not is_row and (not list(item) or any(key in item for key in _MESSAGE_KEYS))
 
 
 def row_messages(row: Mapping[str, Any]) -> list[Any]:

@@ -6,6 +6,7 @@ one past the last position that is real, so a real end token that is also the pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -59,6 +60,10 @@ def _tensor_rows(value: torch.Tensor) -> Any:
     if value.is_nested:
         return list(value.unbind())
     if value.ndim <= 1:
+        if not value.ndim:
+            raise ContainerError(
+                "a row of tokens has one dimension at least, and this tensor has none"
+            )
         return value
     return [_tensor_rows(row) for row in value]
 
@@ -292,6 +297,10 @@ def _from_mask(td: Any, name: str, masks: Any) -> list[list[int]] | None:
     )
     if mask is None or not isinstance(mask, torch.Tensor):
         return None
+    if not mask.ndim or mask.is_meta:
+        raise ContainerError(
+            f"an attention mask has a value for each token, not {list(mask.shape)}"
+        )
     try:
         widths = {key: _width(td, key) for key in ("prompt", "response", "full")}
     except RuntimeError:  # rows of unequal lengths: they have no padding that a mask could tell
@@ -301,7 +310,7 @@ def _from_mask(td: Any, name: str, masks: Any) -> list[list[int]] | None:
     elif name == "response":
         mask = mask[..., mask.shape[-1] - (widths["response"] or 0) :]
     bounds = []
-    for row in mask.reshape(-1, mask.shape[-1]).bool():
+    for row in mask.reshape(math.prod(mask.shape[:-1]), mask.shape[-1]).bool():
         real = row.nonzero().flatten()
         bounds.append([int(real[0]), int(real[-1]) + 1] if len(real) else [0, 0])
     return bounds

@@ -58,7 +58,7 @@ class PromptGroup:
             InvalidData: A row and its mask differ in length, or there is no row.
         """
         for name, value in (("rows", rows), ("masks", masks)):
-            if not isinstance(value, Sequence) or not all(isinstance(v, Sized) for v in value):
+            if not isinstance(value, Sequence) or not all(map(_is_list, value)):
                 raise InvalidData(
                     f"A group's {name} are lists, one for each answer, not {said(value)}."
                 )
@@ -166,6 +166,10 @@ class PromptGroup:
                 for branch in self.branches
             ]
         return result
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sized) and not isinstance(value, (str, bytes))
 
 
 def _array(kind: Literal["i", "b", "f"], name: str, values: Any) -> Any:

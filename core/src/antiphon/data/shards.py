@@ -176,9 +176,9 @@ def _files_in(output: Path) -> list[Path]:
         return [path for path in output.iterdir() if path.is_file()]
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"{output} is a file; the output of tokenize is a folder.") from error
-    except OSError as error:
+    except (OSError, ValueError) as error:  # the latter of characters that no name has
         raise OutputError(
-            f"{output} can't be written ({error.strerror or error}); choose another folder."
+            f"{output} can't be written ({getattr(error, 'strerror', None) or error}); choose another folder."
         ) from error
 
 

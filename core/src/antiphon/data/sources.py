@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from antiphon.conversations.arguments import of_kind, said, short, whole
+from antiphon.conversations.arguments import items, of_kind, said, short, whole
 from antiphon.conversations.dataset_rows import ROW_KEYS
 from antiphon.data.files import (
     SUFFIXES,
@@ -155,6 +155,7 @@ def open_rows(
     """
     for each in (name, *more):
         of_kind("the name of a data set", each, (str, Path), "a path or a name")
+        _check_name(each)
     for what, value in (("split", split), ("config", config)):
         of_kind(what, value, (str, type(None)), "a name")
     if columns is not None:
@@ -180,6 +181,15 @@ def open_rows(
     chosen = _of_split(files, split, str(name))
     told = str(name) if not more else f"{name} and {len(more)} more"
     return _files(told, chosen, columns)
+
+
+def _check_name(name: str | Path) -> None:
+    try:
+        Path(name).exists()
+    except (OSError, ValueError) as error:  # too long, or of characters that no name has
+        raise InvalidData(
+            f"{short(str(name))} is no name of a file: {reason_of(error, 60)}."
+        ) from error
 
 
 def _is_path(name: str) -> bool:
@@ -262,7 +272,7 @@ def from_values(values: Iterable[Any], name: str = "rows") -> RowSource:
     Raises:
         InvalidParameter: ``values`` is none.
     """
-    of_kind("values", values, Iterable, "an iterable of rows")
+    items("values", values, "an iterable of rows")
     total = len(values) if isinstance(values, Sized) else None
     return RowSource(name, "", total, lambda rows: _lists(values, rows))
 

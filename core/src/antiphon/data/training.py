@@ -7,11 +7,11 @@ its number and the reason, and the others go on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from antiphon.conversations.arguments import of_kind, one_of, said, switch, whole
+from antiphon.conversations.arguments import items, of_kind, one_of, said, switch, whole
 from antiphon.conversations.templating import Template
 from antiphon.data.conversations import Conversation, conversation_of, reserved_variables
 from antiphon.engine.sampled import split_sampled
@@ -56,7 +56,12 @@ class TrainOn:
             raise InvalidParameter("roles names no role; name those whose messages are trained.")
         of_kind("marked_by", self.marked_by, (str, type(None)), "a key of messages")
         if self.messages is not None:
-            of_kind("messages", self.messages, Collection, "indices of messages")
+            of_kind(
+                "messages",
+                self.messages,
+                (tuple, list, range, set, frozenset),
+                "indices of messages",
+            )
             for index in self.messages:
                 whole("the index of a message", index)
 
@@ -229,8 +234,7 @@ def numbered(rows: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     Raises:
         InvalidParameter: They are no such pairs.
     """
-    of_kind("rows", rows, Iterable, "pairs of a number and a row, as enumerate(rows) gives them")
-    for pair in rows:
+    for pair in items("rows", rows, "pairs of a number and a row, as enumerate(rows) gives them"):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InvalidParameter(
                 f"rows are pairs of a number and a row, as enumerate(rows) gives them, not {said(pair)}"
