@@ -48,6 +48,7 @@ class AnswerReader:
         reasoning = grammar.reasoning
         empty = tuple(map(convert, reasoning.empty)) if reasoning else ()
         self.empty = tuple(sorted(empty, key=len, reverse=True))
+        self.empty_cut = reasoning is not None and reasoning.empty_cut
         opened = convert(reasoning.opener) if reasoning else ""
         self.open_prompts = {"", *empty, opened, opened.rstrip(WHITE)}
         if reasoning is not None and reasoning.opened == "always" and not empty:
@@ -239,10 +240,8 @@ class AnswerReader:
                     f"({self.compiled.plain(marker)!r}); declare a grammar for it."
                 )
         for empty in self.empty:
-            # Where nothing is said behind it, some templates strip the white space that ends it; what is
-            # declared says what is printed.
-            is_stripped = self.grammar.source is not None and body == empty.rstrip(WHITE)
-            if not has_thought and (body.startswith(empty) or is_stripped):
+            is_cut = self.empty_cut and body == empty.rstrip(WHITE)
+            if not has_thought and (body.startswith(empty) or is_cut):
                 body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar

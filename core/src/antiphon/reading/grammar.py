@@ -165,6 +165,8 @@ class ReasoningForm:
         empty: Texts of an empty block, as templates print them with thinking off or for turns
             without reasoning (``"<think>\n\n</think>\n\n"``, DeepSeek V3.1's ``"</think>"``).
             A turn that begins so has no reasoning.
+        empty_cut: Where nothing is said behind an empty block, the template may strip the white space
+            that ends it.
         trimmed: What the template strips from the reasoning, as `str.strip` takes it: ``None`` is
             all white space, ``""`` nothing. In whole conversations a block with more of it than
             the format has did not come from the field and stays in the content.
@@ -182,6 +184,7 @@ class ReasoningForm:
     opened: Opened = "sometimes"
     separate: bool = True
     empty: tuple[str, ...] = ()
+    empty_cut: bool = False
     trimmed: str | None = ""
     looks_inside: bool = True
     earlier: bool = True

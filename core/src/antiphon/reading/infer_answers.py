@@ -118,6 +118,7 @@ def _add_reasoning(grammar: Grammar, prober: Prober, turns: Turns) -> Grammar:
         trimmed=_trimmed(prober),
         opened=_opened(opener.strip(WHITE), prompts),
         empty=empty,
+        empty_cut=True,
     )
     continued: tuple[str, ...] = ()
     header = base.strip(WHITE)
