@@ -141,7 +141,7 @@ def _core_commands() -> dict[str, str]:
 def _load_command(target: str) -> click.Command:
     command = load_object(target)
     if not isinstance(command, click.Command):
-        raise PluginError(f"{target!r} is no click command.")
+        raise PluginError(f"{target!r} is no click command: name what @click.command() made.")
     return command
 
 

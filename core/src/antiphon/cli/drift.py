@@ -63,7 +63,7 @@ def drift(
                 inputs.print_json(report.as_data(each))
             drifts.append(each)
     if not drifts:
-        raise InvalidData(f"{file} holds no rows.")
+        raise InvalidData(f"{file} holds no rows, so there is nothing to compare.")
     differing = sum(1 for each in drifts if each.differences)
     problems = [each for each in drifts if each.problem]
     if not as_json:

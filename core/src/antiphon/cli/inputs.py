@@ -22,6 +22,8 @@ from antiphon.errors import (
 )
 from antiphon.tokenizer_files import read_tokenizer
 
+_TOOL = '{"type": "function", "function": {"name": …, "parameters": {…}}}'
+_MESSAGES = '[{"role": "user", "content": …}, …]'
 _TOKENIZER_FILES = ("*tok*", "*vocab*", "*.model")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -68,7 +70,7 @@ def read_text(path: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidData(f"{_told(path)} is not UTF-8 text ({error}).") from error
+        raise InvalidData(f"{_told(path)} is not UTF-8 text ({error}); save it as that.") from error
 
 
 def read_json(path: str, wanted: str) -> Any:
@@ -103,7 +105,9 @@ def read_conversations(path: str) -> Iterator[Conversation]:
         # Not by splitlines(): strings of JSON may hold other ends of lines than "\n".
         lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         if not lines:
-            raise InvalidData(f"{_told(path)} is empty.") from None
+            raise InvalidData(
+                f"{_told(path)} is empty: it is to hold conversations, as JSON or one a line."
+            ) from None
         for number, line in lines:
             where = f"{_told(path)}, line {number}"
             try:
@@ -128,14 +132,15 @@ def read_tools(path: str | None) -> list[Any] | None:
         return None
     tools = read_json(path, "list of tools")
     if not isinstance(tools, list):
-        raise InvalidData(f"{_told(path)} holds no list of tools, but {_kind(tools)}.")
+        raise InvalidData(
+            f"{_told(path)} holds no list of tools, but {_kind(tools)}: write [{_TOOL}]."
+        )
     for number, tool in enumerate(tools):
         inner = tool.get("function", tool) if isinstance(tool, dict) else None
         served = isinstance(tool, dict) and tool.get("type", "function") != "function"
         if not served and not (isinstance(inner, dict) and isinstance(inner.get("name"), str)):
             raise InvalidData(
-                f"Item {number} of {_told(path)} is no tool: it needs a name, as in"
-                ' {"type": "function", "function": {"name": …, "parameters": {…}}}.'
+                f"Item {number} of {_told(path)} is no tool: it needs a name, as in {_TOOL}."
             )
     return tools
 
@@ -221,7 +226,9 @@ def _conversation(where: str, value: Any) -> Conversation:
     if isinstance(value, list):
         return Conversation(where, value)
     if not isinstance(value, dict):
-        raise InvalidData(f"{where}: this is no list of messages, but {_kind(value)}.")
+        raise InvalidData(
+            f"{where}: this is no list of messages, but {_kind(value)}: write {_MESSAGES}."
+        )
     try:
         if isinstance(value.get("messages"), list):
             return Conversation(where, value["messages"], row_tools(value), row_variables(value))

@@ -77,7 +77,7 @@ def _text_or_ids(path: str, ids: bool) -> Any:
         return inputs.read_text(path)
     value = inputs.read_json(path, "list of token ids")
     if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
-        raise InvalidData(f"{path} holds no JSON list of token ids.")
+        raise InvalidData(f"{path} holds no JSON list of token ids, such as [1, 2, 3].")
     return value
 
 
