@@ -6,6 +6,7 @@ import pytest
 from antiphon.reading import parse_response, stream_parser
 from antiphon.reading.grammar import Grammar
 from reading_grammars import GLM, LLAMA4, QWEN3, QWEN_XML
+from reading_tokenizers import load_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,22 @@ def test_the_event_of_a_finished_call_says_what_the_message_says(
         assert (call.arguments, call.status) == ({"days": days}, status)
     else:
         assert call.status == "unknown_tool"
+
+
+@pytest.mark.parametrize("name", ["qwen3", "llama3.1", "deepseek_v3", "gemma3"])
+def test_of_ids_only_the_bytes_of_half_a_character_are_kept_back(name: str) -> None:
+    tokenizer = load_tokenizer(name)
+    grammar = Grammar(name="plain", roles=QWEN3.roles, end_tokens=QWEN3.end_tokens)
+    text = "A word, 🧿𓀀 and an end."
+    ids = list(tokenizer.encode(text, add_special_tokens=False))
+    assert len(ids) > len(text.split())
+    halves = 0
+    for size in range(1, len(ids) + 1):
+        parser = stream_parser(family=grammar, tokenizer=tokenizer)
+        shown = "".join(event.text for event in parser.feed(ids[:size]))
+        whole = [
+            text for n in range(size + 1) if "\ufffd" not in (text := tokenizer.decode(ids[:n]))
+        ]
+        halves += whole[-1] != tokenizer.decode(ids[:size])
+        assert shown == whole[-1]
+    assert halves

@@ -22,6 +22,8 @@ from antiphon.reading.grammar import Grammar, Source
 _FIRST_SYMBOL = 0xD800
 _SYMBOLS = 2048
 _REPLACEMENT = "\ufffd"
+_BYTES = 4
+"""Bytes of a character at most."""
 _SHORT = 3  # ids of pieces whose text is remembered
 
 
@@ -281,11 +283,14 @@ class IdStream:
                 continue
             parts.append(self.flush())
             parts.append(symbol)
-        if self._held:
-            text = self._table.decode(self._held)
+        # The bytes of a character may be spread over as many tokens, and the last be still to come.
+        for kept in range(min(_BYTES, len(self._held) + 1)):
+            size = len(self._held) - kept
+            text = self._table.decode(self._held[:size]) if size else ""
             if not text.endswith(_REPLACEMENT):
                 parts.append(text)
-                self._held = []
+                self._held = self._held[size:]
+                break
         return "".join(parts)
 
     def flush(self) -> str:
