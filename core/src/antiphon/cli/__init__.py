@@ -37,6 +37,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+_LONGEST_PATH = 400  # characters of it that an error shows
+
+
 class PluginCommands:
     """What a plugin's ``antiphon_register_commands`` gets: it takes the plugin's commands.
 
@@ -245,7 +248,8 @@ def _show_warning(
 def _sentence(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        place = "" if error.filename is None else f"{str(error.filename)[:_LONGEST_PATH]}: "
+        text = f"{place}{error.strerror}"
     return text if text.endswith((".", "!", "?", ")")) else text + "."
 
 

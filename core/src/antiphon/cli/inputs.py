@@ -242,6 +242,8 @@ def _path_problem(name: str) -> str | None:
     """Return why a path leads to no tokenizer, None where it may or where the name may be one of the hub."""
     folder = Path(os.path.expanduser(name))  # leaves the ~ of nobody as it is
     if folder.is_dir():
+        if not os.access(folder, os.R_OK | os.X_OK):
+            return "the folder can't be read (permission denied)"
         if any(next(folder.glob(each), None) for each in _TOKENIZER_FILES):
             return None
         return (
