@@ -69,6 +69,19 @@ GLM = replace(
         ),
     ),
 )
+GEMMA = replace(
+    QWEN3,
+    name="gemma",
+    calls=(
+        CallForm(
+            "named",
+            opener="<|tool_call>call:",
+            closer="<tool_call|>",
+            values="braces",
+            quote='<|"|>',
+        ),
+    ),
+)
 
 _HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
 LLAMA3 = Grammar(
@@ -184,5 +197,16 @@ DEEPSEEK_V32 = replace(DEEPSEEK_V31, name="deepseek-v3.2", calls=(dsml("function
 DEEPSEEK_V4 = replace(DEEPSEEK_V31, name="deepseek-v4", calls=(dsml("tool_calls"),))
 DEEPSEEK_V41 = replace(DEEPSEEK_V31, name="deepseek-v4.1", calls=(dsml("calls", " "),))
 
-ALL = (QWEN3, QWEN_XML, GLM, LLAMA3, LLAMA4, DEEPSEEK_V3, DEEPSEEK_V31, DEEPSEEK_V32, DEEPSEEK_V4)
+ALL = (
+    QWEN3,
+    QWEN_XML,
+    GLM,
+    GEMMA,
+    LLAMA3,
+    LLAMA4,
+    DEEPSEEK_V3,
+    DEEPSEEK_V31,
+    DEEPSEEK_V32,
+    DEEPSEEK_V4,
+)
 """Those that the laws are held to."""

@@ -12,7 +12,7 @@ from antiphon.reading.events import Event
 from antiphon.reading.grammar import CallForm, Grammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_grammars import DEEPSEEK_V32, GLM, LLAMA3, LLAMA4, QWEN3, QWEN_XML
+from reading_grammars import DEEPSEEK_V32, GEMMA, GLM, LLAMA3, LLAMA4, QWEN3, QWEN_XML
 
 TOOLS = [
     {
@@ -64,7 +64,11 @@ TWO = '{"name": "find", "arguments": {"near": 3}}, {"name": "look", "arguments":
 LIST = f"<tool_call>\n[{TWO}]\n</tool_call>"
 BEHIND = LIST.replace("[{", "{").replace("}]", "}").replace("}, {", "}\n{")
 WRAPPED = '<tool_call>\n{"type": "function", "function": {"name": "find", "arguments": {"near": 3}}}\n</tool_call>'
+BRACES = '<|tool_call>call:find{near:3,place:<|"|>the "é" <|of{,: <|"|>,filters:[1,<|"|>x<|"|>],note:<|"|><|"|>}<tool_call|>'
+JSON_BRACES = '<|tool_call>call:find{"near": 3, "place": "x"}<tool_call|>'
 CALLS = [
+    (GEMMA, BRACES),
+    (GEMMA, JSON_BRACES),
     (QWEN3, LIST),
     (QWEN3, BEHIND),
     (QWEN3, WRAPPED),
@@ -153,6 +157,8 @@ def test_an_argument_is_shown_when_it_is_whole_and_not_with_the_end_of_its_call(
         (DEEPSEEK_V32, DSML[: DSML.index("x</") + 1], '{"near": 3, "place": "x'),
         (DEEPSEEK_V32, DSML[: DSML.index("x</") + 5], '{"near": 3, "place": "x'),
         (GLM, PAIRS[: PAIRS.index("th</") + 2], '{"near": 3, "place": "true north'),
+        (GEMMA, BRACES[: BRACES.index("<|of") + 2], '{"near": 3, "place": "the \\"é\\" '),
+        (GEMMA, BRACES[: BRACES.index("<|of") + 5], '{"near": 3, "place": "the \\"é\\" <|of{'),
     ],
 )
 @pytest.mark.parametrize("size", [1, 7, 1000])

@@ -281,6 +281,7 @@ def read_named(
     if form.values == "braces" and _BRACES.match(text, at):
         return _braced_text(call, text, at, final, progress)
     if form.values == "braces":
+        progress.arguments = at
         read_value = braces_value(text, at, call.quote)
         if read_value is None:
             return MORE

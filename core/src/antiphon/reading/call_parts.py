@@ -126,7 +126,7 @@ class Progress:
         params: The parameters read so far.
         members: The same as they came: name, value, and whether it is bare text; a name may come twice.
         growing: The next one, while its value is being written.
-        certain: Up to where that value has been looked through; -1 before.
+        certain: Up to where that value, or arguments in braces, have been looked through; -1 before.
         drafts: What a stream shows of the calls.
         shown: Up to where the text of the arguments, or of the one that grows, has been shown.
         told: How many arguments have been shown whole.
@@ -192,7 +192,7 @@ class Progress:
     def show_again(self) -> None:
         """Forget what was shown."""
         self.drafts = []
-        self.shown, self.told, self.part = self.arguments, 0, 0
+        self.shown, self.certain, self.told, self.part = self.arguments, -1, 0, 0
 
     def keys(self) -> tuple[str, ...] | None:
         """Return the tool's parameters that have not been read yet; None where its schema is not known."""

@@ -6,12 +6,22 @@ the text comes; nothing is ever taken back.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
-from antiphon.reading.call_parts import Draft, Progress, arguments_text, holds_marker
+from antiphon.reading.call_parts import (
+    Draft,
+    Growing,
+    Progress,
+    arguments_text,
+    holds_marker,
+    spelled_out,
+)
 from antiphon.reading.compiled import CompiledCall
 from antiphon.reading.events import Tools
+from antiphon.reading.literals import braces_value
+from antiphon.reading.scan import Invalid, skip_white, without_start_of
 from antiphon.reading.schema import is_text, typed
 
 
@@ -40,6 +50,9 @@ def show_more(call: CompiledCall, text: str, progress: Progress, tools: Tools) -
         return
     if progress.value is not None:
         _show_value(call, text, progress, _draft(progress, len(progress.calls), name))
+    elif call.form.values == "braces" and text.startswith("{", progress.arguments):
+        with contextlib.suppress(Invalid):
+            _show_braces(call, text, progress, _draft(progress, 0, name))
     elif call.form.style == "pythonic":
         _draft(progress, len(progress.calls), name)
 
@@ -61,6 +74,41 @@ def _show_value(call: CompiledCall, text: str, progress: Progress, draft: Draft)
         progress.shown = size
 
 
+def _show_braces(call: CompiledCall, text: str, progress: Progress, draft: Draft) -> None:
+    """Show members in Gemma's notation: whole ones, and the text of a string that grows."""
+    quote = call.quote
+    while True:
+        pos = skip_white(text, max(progress.certain, progress.arguments + 1))
+        if progress.told:
+            if not text.startswith(",", pos):
+                return
+            pos = skip_white(text, pos + 1)
+        elif text.startswith(("{", '"'), pos) and not text.startswith(quote, pos):
+            return  # JSON: shown when it is whole
+        if text.startswith(quote, pos):
+            read = braces_value(text, pos, quote)
+            if read is None:
+                return
+            key, colon = read[0], skip_white(text, read[1])
+        else:
+            colon = text.find(":", pos)
+            key = text[pos:colon].strip()
+        if colon < 0 or pos >= len(text) or text[pos] == "}" or not text.startswith(":", colon):
+            return
+        key, start = call.plain(key), skip_white(text, colon + 1)
+        read = braces_value(text, start, quote)
+        if read is None:
+            if text.startswith(quote, start):
+                start += len(quote)
+                end = max(start, without_start_of(quote, text))
+                _show_growing(call, text, progress, draft, Growing(key, start, end, True))
+            return
+        value = spelled_out(call, read[0])
+        draft.say(_member(progress.told, key, value)[progress.part :])
+        progress.certain, progress.told, progress.part = read[1], progress.told + 1, 0
+        draft.is_open = True
+
+
 def _show_params(call: CompiledCall, text: str, progress: Progress, tools: Tools) -> None:
     """Show arguments that are spelled one after the other: whole ones, and the text of one that grows."""
     draft = _draft(progress, 0, progress.name or "")
@@ -72,12 +120,18 @@ def _show_params(call: CompiledCall, text: str, progress: Progress, tools: Tools
     growing = progress.growing
     if growing is None:
         return
-    if not progress.part:
-        sure = growing.is_text or is_text(
-            call.plain(text[growing.start : growing.end]), growing.key, call, schema
-        )
-        if not sure:
+    if not (progress.part or growing.is_text):
+        begun = call.plain(text[growing.start : growing.end])
+        if not is_text(begun, growing.key, call, schema):
             return
+    _show_growing(call, text, progress, draft, growing)
+
+
+def _show_growing(
+    call: CompiledCall, text: str, progress: Progress, draft: Draft, growing: Growing
+) -> None:
+    """Show more of a string that is being written."""
+    if not progress.part:
         head = _member(progress.told, growing.key, "")[:-1]
         draft.say(head)
         progress.part, progress.shown = len(head), growing.start

@@ -238,8 +238,8 @@ class Machine(CallStates):
             end = len(text)
             if not final:
                 end = compiled.held(text, pos, compiled.think_prefixes)
-                lead = max(len(compiled.think_close.lead), compiled.max_lead)
-                end = _before_white(text, max(pos, end - lead), end)
+                room = max(len(compiled.think_close.lead), compiled.max_lead)
+                end = _before_white(text, max(pos, end - room), end)
             self._say("reasoning", text[pos:end])
             self._pos = end
             return False
