@@ -110,8 +110,23 @@ def last_of(rendered: tuple[str, list[SpanTuple]], count: int) -> int:
     return max(shown, default=0)
 
 
-def torn_turns(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, str]:
-    """Return the messages that have text outside of their turn, or others' text inside, with the reason."""
+def torn_turns(
+    rendering: Rendering, turns: Sequence[Turn], answers: Sequence[int], places: Sequence[Extent]
+) -> dict[int, str]:
+    """Return the answers that have text outside of their turn, or others' text inside, with the reason.
+
+    Args:
+        rendering: The rendering.
+        turns: The turns found in it.
+        answers: The indices of all answers.
+        places: Where the text of each message stands.
+    """
+    prompted = rendering.add_generation_prompt
+    torn = _torn_by_words(rendering.origins, turns)
+    return torn | _torn_by_silent_results(rendering.source, answers, places, prompted)
+
+
+def _torn_by_words(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, str]:
     places = {turn.message: turn for turn in turns}
     in_order = sorted(turns, key=lambda turn: turn.start)
     torn: dict[int, str] = {}
@@ -127,9 +142,8 @@ def torn_turns(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, s
     for start, end, (message, path) in spans:
         if message < 0:
             continue
-        header = bool(path) and (path[0] in HEADER_FIELDS or path[-1] in QUOTED_FIELDS)
         own = places.get(message)
-        if own and not header and (end > own.end or end <= own.start) and path:
+        if own and (end > own.end or end <= own.start) and path and not _is_header(path):
             torn[message] = _SEVERAL_PLACES
         while number < len(in_order) and in_order[number].end <= start:
             number += 1
@@ -139,28 +153,34 @@ def torn_turns(spans: Iterable[SpanTuple], turns: Sequence[Turn]) -> dict[int, s
     return torn
 
 
-def torn_by_silent_results(
-    source: Source, places: Sequence[Extent], prompted: bool
+def _is_header(path: tuple[Any, ...]) -> bool:
+    return path[0] in HEADER_FIELDS or path[-1] in QUOTED_FIELDS
+
+
+def _torn_by_silent_results(
+    source: Source, answers: Sequence[int], places: Sequence[Extent], prompted: bool
 ) -> dict[int, str]:
     """Return the answers inside which results stand that have no words of their own, with the reason.
 
     What a template prints around an empty result shows no origin: the conversation is rendered once more with words.
     """
-    messages = list(source.messages)
-    answers: dict[int, list[int]] = {}
-    calling = -1
-    for index, message in enumerate(source.messages):
-        if is_answer(message):
-            calling = index if message.get("tool_calls") and places[index].shown else -1
-        elif calling >= 0 and not places[index].shown:
-            answers.setdefault(calling, []).append(index)
-            words = traced_whole("x", (index, ("content",)))
-            messages[index] = type(message)({**message, "content": words})
-            messages[index]._antiphon_origin = message._antiphon_origin
-    if not answers:
+    messages = source.messages
+    silent: dict[int, list[int]] = {}
+    for number, answer in enumerate(answers):
+        if messages[answer].get("tool_calls") and places[answer].shown:
+            following = answers[number + 1] if number + 1 < len(answers) else len(messages)
+            results = [i for i in range(answer + 1, following) if not places[i].shown]
+            if results:
+                silent[answer] = results
+    if not silent:
         return {}
+    filled = list(messages)
+    for result in itertools.chain.from_iterable(silent.values()):
+        words = traced_whole("x", (result, ("content",)))
+        filled[result] = type(messages[result])({**messages[result], "content": words})
+        filled[result]._antiphon_origin = messages[result]._antiphon_origin
     try:
-        _, spans = source.pieces(messages, prompted)
+        _, spans = source.pieces(filled, prompted)
     except RenderError:
         return {}
     first: dict[int, int] = {}
@@ -173,7 +193,7 @@ def torn_by_silent_results(
             last[message] = end
     return {
         answer: _SEVERAL_PLACES
-        for answer, results in answers.items()
+        for answer, results in silent.items()
         if answer in last
         and any(first[answer] < first.get(result, -1) < last[answer] for result in results)
     }

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from antiphon.engine.extents import is_answer
 from antiphon.engine.pieces import Pieces
-from antiphon.engine.provenance import REASONING_FIELDS, Origin
+from antiphon.engine.provenance import REASONING_FIELDS
 from antiphon.engine.sampled import Sampled
 from antiphon.engine.tokenizers import Control, TokenizerView, view
 from antiphon.errors import MaskUnavailable, TokenizerMismatch
@@ -186,7 +186,7 @@ def _plan(rendering: Rendering, tokens: TokenizerView) -> Pieces:
         controls = known(run)
         for start, end, token in tokens.controls(run, template) if controls is None else controls:
             start, end = first + start, first + end
-            if any(a <= start and end <= b for a, b in roles):
+            if roles and any(a <= start and end <= b for a, b in roles):
                 continue  # a whole one in a role was typed; only with the template's words a role makes one up
             while edge <= start:
                 if position < edge:
@@ -215,8 +215,8 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
     """Return the parts of the text that the template wrote; roles are its words too (``'<|' + role + '|>'``)."""
     runs = []
     position = 0
-    for start, end, origin in rendering.origins:
-        if _is_role(origin):
+    for start, end, (message, path) in rendering.origins:
+        if path and path[0] == "role" and message >= 0:
             continue
         if start > position:
             runs.append((position, start))
@@ -227,12 +227,11 @@ def scaffold_runs(rendering: Rendering) -> list[tuple[int, int]]:
 
 
 def _traced_roles(rendering: Rendering) -> list[tuple[int, int]]:
-    return [(start, end) for start, end, origin in rendering.origins if _is_role(origin)]
-
-
-def _is_role(origin: Origin) -> bool:
-    message, path = origin
-    return message >= 0 and path[:1] == ("role",)
+    return [
+        (start, end)
+        for start, end, (message, path) in rendering.origins
+        if path and path[0] == "role" and message >= 0
+    ]
 
 
 def assemble(

@@ -26,7 +26,6 @@ from antiphon.engine.extents import (
     is_left_out,
     last_of,
     own_spans,
-    torn_by_silent_results,
     torn_turns,
 )
 from antiphon.engine.markers import (
@@ -77,6 +76,11 @@ class _Place:
     prompt: str | None = None  # what the prompt alone prints behind the text before
     prompted: bool = False  # whether the text goes on with just that
     certain: bool = False  # whether the text starts with what the template prints of the messages before and the prompt
+
+    @property
+    def vague(self) -> bool:
+        """Whether nothing proves that this is a turn."""
+        return bool(self.reason) or not (self.closed or self.certain)
 
     def fits(self, text: str, before: int) -> bool:
         """Whether the place holds for this text too: the prompt's words may be the message's own."""
@@ -132,16 +136,14 @@ def locate_turns(rendering: Rendering) -> tuple[list[Turn], dict[int, str]]:
             _places.put(key, place)
         else:
             place = place_or_none
-        uncertain = bool(place.reason or not (place.closed or place.certain))
-        if place.absent or (not extent.shown and uncertain and is_left_out(rendering, index)):
+        if place.absent or (not extent.shown and place.vague and is_left_out(rendering, index)):
             continue
         if place.reason:
             unlocated[index] = place.reason
         else:
             anchor = extent.last if extent.shown else extent.before
             turns.append(Turn(index, extent.before + place.start, anchor + place.end, place.closed))
-    unlocated.update(torn_turns(rendering.origins, turns))
-    unlocated.update(torn_by_silent_results(source, places, rendering.add_generation_prompt))
+    unlocated |= torn_turns(rendering, turns, assistants, places)
     return turns, unlocated
 
 
@@ -211,9 +213,7 @@ class _Finder:
             return extent.before + len(prompt)
         if extent.shown and gap in ("", "" if index else self.source.variables.get("bos_token")):
             return extent.first  # nothing stands between that could be a header
-        header = self._generation_prompt(index)
-        found = None
-        before = self.prefix(index, False)
+        header, before, found = self._generation_prompt(index), self.prefix(index, False), None
         if header and not extent.shown and before is not None and text.startswith(before[0]):
             # Without words of its own a message stands where the text of the messages before it ends.
             part = find_header(text[len(before[0]) :][: len(header)], header, before_text=False)
