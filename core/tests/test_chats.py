@@ -252,6 +252,9 @@ def test_a_system_text_beside_the_messages_is_the_first_of_them(key: str) -> Non
     led = History.from_chats([{"conversations": asked, key: "Be brief."}]).to_chats()[0]
     assert led[0] == {"role": "system", "content": "Be brief."}
     assert led[1:] == History.from_chats(asked).to_chats()
+    odd = [{"role": np.array([1, 2]), "content": "a"}]
+    with pytest.raises(InvalidMessage, match="message 1: a message needs a role"):
+        History.from_chats({"messages": odd, key: "Be brief."})
     for own in ({key: ""}, {key: None}, {key: 5}):
         assert History.from_chats({"conversations": asked, **own}).to_chats() == led[1:]
     with_own = [*turns("system", "Be long."), *asked]

@@ -82,11 +82,14 @@ def row_parts(row: Mapping[str, Any]) -> tuple[list[Any], int]:
 
 def _led(row: Mapping[str, Any], messages: list[Any], prompt: int) -> tuple[list[Any], int]:
     system = next((row[key] for key in _SYSTEM_KEYS if isinstance(row.get(key), str)), "")
-    first = messages[0] if messages else None
-    speaks = isinstance(first, Mapping) and "system" in (first.get("role"), first.get("from"))
-    if not system or not messages or speaks:
+    if not system or not messages or _is_system(messages[0]):
         return messages, prompt
     return [{"role": "system", "content": system}, *messages], prompt + bool(prompt)
+
+
+def _is_system(message: Any) -> bool:
+    roles = (message.get("role"), message.get("from")) if isinstance(message, Mapping) else ()
+    return any(isinstance(role, str) and role == "system" for role in roles)
 
 
 def other_kind(names: Iterable[str]) -> str | None:

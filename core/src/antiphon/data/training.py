@@ -123,7 +123,7 @@ class SampleOptions:
             )
         if self.preference and self.train_on != TrainOn():
             raise InvalidParameter(
-                "In preference data the two answers are trained: leave train_on out."
+                "In preference data the two answers are trained: leave train_on (--train, --roles, --marked-by) out."
             )
 
 
