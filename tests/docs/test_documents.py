@@ -226,3 +226,17 @@ def test_names_that_documents_import_are_there(document: Path) -> None:
     assert missing == []
     if unseen:
         pytest.skip(f"not looked at: {', '.join(unseen)}")
+
+
+def test_the_reference_has_every_public_name() -> None:
+    path = ROOT / "tools" / "reference.py"
+    spec = importlib.util.spec_from_file_location("reference", path)
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    heading = re.compile(r"^(?:## (.+)|\| `(\w+)` \|.*)$", re.MULTILINE)
+    written = heading.findall(tool.TARGET.read_text(encoding="utf-8"))
+    assert written == heading.findall(tool.reference()), (
+        f"write it anew: python {path.relative_to(ROOT)}"
+    )
