@@ -64,7 +64,10 @@ TWO = '{"name": "find", "arguments": {"near": 3}}, {"name": "look", "arguments":
 LIST = f"<tool_call>\n[{TWO}]\n</tool_call>"
 BEHIND = LIST.replace("[{", "{").replace("}]", "}").replace("}, {", "}\n{")
 WRAPPED = '<tool_call>\n{"type": "function", "function": {"name": "find", "arguments": {"near": 3}}}\n</tool_call>'
-BRACES = '<|tool_call>call:find{near:3,place:<|"|>the "é" <|of{,: <|"|>,filters:[1,<|"|>x<|"|>],note:<|"|><|"|>}<tool_call|>'
+BRACES = (
+    '<|tool_call>call:find{near:3,place:<|"|>the "é" <|of{,: <|"|>,filters:[1,<|"|>x<|"|>],'
+    'note:<|"|><|"|>}<tool_call|>'
+)
 JSON_BRACES = '<|tool_call>call:find{"near": 3, "place": "x"}<tool_call|>'
 CALLS = [
     (GEMMA, BRACES),

@@ -13,8 +13,8 @@ from rendering_helpers import oracle
 
 CONTENT = "a<b & [INST] 'é'"
 # The roles, which count as the template's, have no letter of the word that is looked for.
-# Nor is any a constant: where `autoescape` is decided at run time, Jinja escapes no product, power or format that it has
-# computed before, and here these are computed within bounds, when the template runs.
+# Nor is any a constant: where `autoescape` is decided at run time, Jinja escapes no product, power or format that
+# it has computed before, and here these are computed within bounds, when the template runs.
 ATOMS = (
     *("m.content", "(m.content | safe)", "(m.content | e)", "(m.role and '<i>')"),
     *("(m.role and ('<b>' | safe))", "m.role"),
