@@ -11,7 +11,15 @@ import antiphon
 import datasets
 import pytest
 from antiphon.cli import run as command_line
-from antiphon.data import SampleOptions, TrainOn, make_preferences, make_samples
+from antiphon.data import (
+    PREFERENCE_COLUMNS,
+    SampleOptions,
+    TrainOn,
+    make_preferences,
+    make_samples,
+    tokenize_dataset,
+)
+from antiphon.data.sources import from_dataset
 from antiphon.errors import InvalidData, InvalidMessage, InvalidParameter
 from antiphon.registry import get_family
 from rendering_helpers import TOKENIZERS, hub_templates, tokenizer
@@ -211,6 +219,17 @@ def test_the_command_makes_preferences(
     assert command_line([*line, "--tokenizer", str(tokenizer("qwen3").name_or_path)]) == 1
     told = "".join(capsys.readouterr())
     assert "--preference" in told
+
+
+def test_a_data_set_of_preferences_is_read_by_its_columns(tmp_path: Path) -> None:
+    whole = {**ROW, "prompt": ASK["content"], "chosen": [ASK, GOOD], "rejected": [ASK, BAD]}
+    given = datasets.Dataset.from_list([{**whole, "messages": [ASK, GOOD]}] * 2)
+    for number, data in enumerate((given, given.to_iterable_dataset())):
+        source = from_dataset(data, columns=PREFERENCE_COLUMNS)
+        totals = tokenize_dataset(source, tmp_path / str(number), tokenizer("qwen3"), PREFERENCE)
+        assert (totals.samples, totals.refused) == (2, 0)
+    with pytest.raises(InvalidData, match="--preference"):
+        from_dataset(given.remove_columns("messages"))
 
 
 def arguments(kind: Any, tmp_path: Path, **more: Any) -> Any:

@@ -14,6 +14,7 @@ _EXPORTS = {
     "SampleBatch": "antiphon.data.training",
     "Note": "antiphon.data.training",
     "make_samples": "antiphon.data.training",
+    "PREFERENCE_COLUMNS": "antiphon.data.preferences",
     "Preference": "antiphon.data.preferences",
     "PreferenceBatch": "antiphon.data.preferences",
     "make_preferences": "antiphon.data.preferences",

@@ -93,7 +93,8 @@ class SampleOptions:
         max_length: The most tokens of a sample; None for no limit.
         long: What happens to longer ones.
         padded: Whether None among call arguments is Arrow's padding.
-        preference: Whether the rows hold a prompt, a chosen and a rejected answer (`antiphon.data.preferences`).
+        preference: Whether the rows hold a prompt, a chosen and a rejected answer (`antiphon.data.preferences`). Of
+            Parquet, Arrow and data sets `open_rows` reads those with ``columns=PREFERENCE_COLUMNS``.
     """
 
     chat_template: str | None = None
