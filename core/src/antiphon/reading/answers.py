@@ -174,7 +174,7 @@ class AnswerReader:
     def _is_in_doubt(self, calls: list[Call], body: str) -> bool:
         """Whether an answer's calls may be others than those that were read, or there may be some."""
         if calls:
-            return is_in_doubt(calls, body)
+            return is_in_doubt(self.grammar, calls, self.compiled.plain(body))
         return self.interrupting is not None and self.interrupting.search(body) is not None
 
     def _exact(

@@ -8,30 +8,26 @@ A template prints one text: the first place from where on the rest is just that 
 from __future__ import annotations
 
 from antiphon.reading.call_parts import Call, checked_name, spelled_out
-from antiphon.reading.compiled import Compiled, CompiledCall, CompiledParam
-from antiphon.reading.grammar import CallForm
+from antiphon.reading.compiled import Compiled, CompiledCall
+from antiphon.reading.grammar import CallForm, Grammar
+from antiphon.reading.printed import written_call
 from antiphon.reading.scan import Invalid, decode_json_at
 
 _MAX_STARTS = 32
 """How many places are tried from where on the rest may be calls."""
 
 
-def is_in_doubt(calls: list[Call], body: str) -> bool:
-    """Whether calls that were read from an answer's body may be others in truth."""
-    form = calls[0].form
-    if form is None or any(call.status != "ok" for call in calls):
-        return True
-    if form.param is None:
-        return False
-    # More marks than calls and arguments have: some of them may be data.
-    count = sum(len(call.arguments) for call in calls)
-    return any(body.count(part) != count for part in _parts(form.param)) or any(
-        body.count(part) != len(calls) for part in (*form.opener.parts, *form.closer.parts)
-    )
-
-
-def _parts(param: CompiledParam) -> tuple[str, ...]:
-    return (*param.opener.parts, *param.closer.parts)
+def is_in_doubt(grammar: Grammar, calls: list[Call], body: str) -> bool:
+    """Whether calls that were read from an answer's body may be others in truth: one is broken, or its
+    arguments, spelled one after the other, do not stand there as the template prints them.
+    """
+    for call in calls:
+        if call.status != "ok" or call.form is None:
+            return True
+        form = call.form.form
+        if form.style == "params" and (written_call(grammar, form, call) or "") not in body:
+            return True
+    return False
 
 
 def exact_calls(compiled: Compiled, body: str) -> tuple[str, list[Call]] | None:

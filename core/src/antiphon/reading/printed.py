@@ -42,7 +42,7 @@ def can_be_printed(
     around = grammar.content
     if around is not None:
         content = around.opener + content + around.closer
-    texts = [_written_call(grammar, form, call) for call in calls]
+    texts = [written_call(grammar, form, call) for call in calls]
     expected = "".join([content, *(text for text in texts if text is not None)])
     if None in texts or _has_blocks(form, body, expected):
         return False
@@ -75,7 +75,8 @@ def keeps_text(grammar: Grammar, call: Call) -> bool:
     return written is not None and written != _dumped(call.arguments)
 
 
-def _written_call(grammar: Grammar, form: CallForm, call: Call) -> str | None:
+def written_call(grammar: Grammar, form: CallForm, call: Call) -> str | None:
+    """Return a call, with what stands around it alone, as the template prints it; None where it prints none so."""
     inner = None
     if form.style == "json":
         arguments = _written_arguments(grammar, call)
