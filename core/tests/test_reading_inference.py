@@ -393,3 +393,32 @@ def test_an_empty_block_of_reasoning_is_none_where_nothing_is_said_behind_it() -
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}] * 2
     text = render(messages, chat_template=template).text
     assert parse(text, family=grammar) == messages
+
+
+def test_tools_announced_before_the_last_of_two_questions_are_no_part_of_the_first() -> None:
+    template = (
+        "{% for m in messages %}{% if tools and m.role == 'user' and "
+        "messages[loop.index0 + 1:] | selectattr('role', 'equalto', 'user') | list | length == 0 %}"
+        "<|tools|>{{ tools | tojson }}<|end|>{% endif %}<|{{ m.role }}|>{{ m.content }}<|end|>"
+        "{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    messages = [{"role": role, "content": role[0]} for role in ("user", "user", "assistant")]
+    tools = further()[-1]["tools"]
+    text = render(messages, chat_template=template, tools=tools).text
+    for known in (tools, None):
+        assert parse(text, family=grammar, tools=known) == messages
+
+
+def test_a_content_of_none_that_is_printed_as_a_word_is_refused_where_it_shows() -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% if m.tool_calls %}"
+        "{{ '\n' if m.content }}<call>{{ m.tool_calls[0].function.name }}:"
+        "{{ m.tool_calls[0].function.arguments | tojson }}</call>{% endif %}<|end|>{% endfor %}"
+    )
+    grammar = infer_grammar(template)
+    said = "<|user|>a<|end|><|assistant|>{}<call>f:{{}}</call><|end|>"
+    assert parse(said.format("None\n"), family=grammar)[1]["content"] == "None"
+    assert parse(said.format(""), family=grammar)[1]["content"] == ""
+    with pytest.raises(GrammarUnavailable, match="None"):
+        parse(said.format("None"), family=grammar)

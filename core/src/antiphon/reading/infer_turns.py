@@ -27,7 +27,9 @@ SEQUENCES = (
     "uua", "uuaua", "auau", "aua", "uasu", "uasua", "uaau", "suu", "sau",
     "ss", "ssu", "ssua", "uas", "uaa",
 )  # fmt: skip
-WITH_TOOLS = ("u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua", "a", "aua", "sau")
+WITH_TOOLS = (
+    "u", "ua", "uau", "uaua", "su", "sua", "suau", "suaua", "a", "aua", "sau", "uu", "uua",
+)  # fmt: skip
 THOUGHT = ("u", "su", "ua", "uau", "sua", "uaua")
 PARTS = ("ua", "uau", "sua", "suau")
 PROMPTED = ("u", "su", "uau", "ua", "uaua")

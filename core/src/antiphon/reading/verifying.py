@@ -47,12 +47,11 @@ def unprinted(
     reason = ""
     for made, given in _printed(source, conversation, said, tools):
         if made.text == plain:
-            if (
-                tools
-                and first
-                and given is None
-                and _prints(source, conversation, rest, tools, plain)
-            ):
+            if not tools or given is not None:
+                return ""
+            if any(_holds_turns(message, compiled) for message in said):
+                return "a message holds markers of turns, or what announces tools"
+            if first and _prints(source, conversation, rest, tools, plain):
                 return "what reads as its system text announces tools"
             return ""
         again = _spelled(made, compiled)
@@ -60,6 +59,9 @@ def unprinted(
         if not found:
             if first and _prints(source, conversation, [*rest, *first], tools, plain):
                 return "its system text stood last"
+            empty = [_without_none(message) for message in said]
+            if empty != said and _prints(source, conversation, empty, tools, plain):
+                return "a content of None stands in it as a word"
             return ""
         reason = reason or found
     return reason or "the template refuses the conversation that was read"
@@ -331,6 +333,12 @@ def _without_verdicts(message: dict[str, Any]) -> dict[str, Any]:
             for call in message["tool_calls"]
         ]
     return made
+
+
+def _without_none(message: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer of calls whose content may be none at all, printed by its name, without it."""
+    is_word = bool(message.get("tool_calls")) and message["content"] == str(None)
+    return {**message, "content": None} if is_word else message
 
 
 def _linked(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
