@@ -28,7 +28,7 @@ from antiphon.generation.stopping import Stops, find_end_ids
 
 from antiphon_transformers.decoding import Answer, Decoding
 from antiphon_transformers.forward import Forward, evaluating
-from antiphon_transformers.kinds import max_context
+from antiphon_transformers.kinds import max_context, media_ids
 from antiphon_transformers.library import EXTRA_PARAMETERS, IGNORED_PARAMETERS, library_generate
 from antiphon_transformers.loading import load_model, load_tokenizer
 from antiphon_transformers.probes import out_of_memory
@@ -135,6 +135,7 @@ class TransformersBackend:
         with self._lock, torch.no_grad(), evaluating(self.model):
             self._look_at_weights()
             self.forward.try_out()
+            self._warn_of_media(batch)
             return self._generate(batch, params)
 
     def score(
@@ -295,6 +296,17 @@ class TransformersBackend:
             prompt_log_probs,
             self._version,
         )
+
+    def _warn_of_media(self, batch: TokenBatch) -> None:
+        media = media_ids(self.forward.inner)
+        for index, row in enumerate(batch.rows) if media else ():
+            if held := media.intersection(row):
+                warnings.warn(
+                    f"Row {index} has the id {min(held)}, which stands for an image, video or sound; none comes with "
+                    "token ids, so the model reads the id as a word. Leave it out of prompts without media.",
+                    stacklevel=3,
+                )
+                return
 
     def _answers(
         self,

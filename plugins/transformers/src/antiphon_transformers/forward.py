@@ -23,6 +23,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from antiphon_transformers import probes
 from antiphon_transformers.kinds import (
     LOOKS_AHEAD,
+    NO_LANGUAGE,
     check_decoder,
     is_sharded,
     is_stateful,
@@ -249,11 +250,13 @@ class Forward:
         """Find out what can be asked of the model, once: its positions, and whether its answers grow from a cache.
 
         Raises:
-            InvalidParameter: Its log-probs of a token depend on what comes after it.
+            InvalidParameter: It gives no logits for ids, or its log-probs of a token depend on what comes after it.
         """
         if self._tried:
             return
         with torch.no_grad(), evaluating(self.model):
+            if lack := probes.lacks_logits(self):
+                raise InvalidParameter(NO_LANGUAGE.format(type(self.inner).__name__, lack))
             if probes.looks_ahead(self):
                 raise InvalidParameter(LOOKS_AHEAD.format(type(self.inner).__name__))
             if self.first_position is not None:
@@ -261,13 +264,6 @@ class Forward:
             if self.incremental and not probes.steps(self):
                 self.incremental, self._batches, self._caches = False, None, None
         self._tried = True
-
-    def forget(self) -> None:
-        """Have a model begin anew that keeps states in itself (RecurrentGemma): it goes on from them where a prompt
-        has one token only.
-        """
-        if self._keeps_states:
-            self.logits(probes.probe_ids(self, 2))
 
     def new_cache(self) -> Any:
         """Return an empty cache."""

@@ -12,7 +12,11 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
 from transformers import GenerationConfig
 
-#: Says so of a class.
+#: Say so of a class.
+NO_LANGUAGE = (
+    "{} {}, so it is no language model; load one with transformers' AutoModelForCausalLM, or one "
+    "for images and text."
+)
 LOOKS_AHEAD = (
     "{} looks at what comes after a token, so its log-probs are not those of a text that is written from left to "
     "right; use a causal language model (where the class has the setting, is_decoder=True makes it one)."
@@ -52,11 +56,17 @@ def max_context(model: Any) -> int | None:
 
 
 def check_decoder(model: Any) -> None:
-    """Refuse a model that is not a decoder alone.
+    """Refuse a model that is not a decoder of token ids alone.
 
     Raises:
-        InvalidParameter: The model has an encoder.
+        InvalidParameter: The model has an encoder, or no embeddings of ids.
     """
+    try:
+        embeddings = model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        embeddings = None
+    if not hasattr(embeddings, "weight") or not hasattr(model, "config"):
+        raise InvalidParameter(NO_LANGUAGE.format(type(model).__name__, "has no embeddings of ids"))
     if getattr(model.config, "is_encoder_decoder", False):
         raise InvalidParameter(
             f"{type(model).__name__} reads its prompt with an encoder; use a causal language model, which has only a "
@@ -102,6 +112,15 @@ def turning_length(model: Any) -> int | None:
             length = each.get("original_max_position_embeddings")
             return length or getattr(config, "original_max_position_embeddings", None)
     return None
+
+
+def media_ids(model: Any) -> frozenset[int]:
+    """Return the ids that stand for images, video and sound in a prompt."""
+    names = (
+        f"{kind}_token_{end}" for kind in ("image", "video", "audio") for end in ("id", "index")
+    )
+    values = (getattr(model.config, name, None) for name in names)
+    return frozenset(value for value in values if isinstance(value, int))
 
 
 def is_stateful(model: Any) -> bool:

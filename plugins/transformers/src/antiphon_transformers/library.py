@@ -199,14 +199,14 @@ def _generate(
         options["logits_processor"] = LogitsProcessorList([chooser])
         options["stopping_criteria"] = StoppingCriteriaList([_Ended(stops, limits, length)])
     options |= forward.own_positions(ids)
-    if ids.shape[1] == 1 and not forward.incremental:
-        forward.forget()
+    # A prompt of one token looks like a step to models that keep other states: some go on from earlier ones.
+    cached = forward.caches and (ids.shape[1] > 1 or forward.incremental)
     try:
         config = GenerationConfig(  # type: ignore[no-untyped-call]
             max_new_tokens=max(limits),
             do_sample=False,
             num_beams=beams,
-            use_cache=forward.caches,
+            use_cache=cached,
             pad_token_id=ends[0] if ends else 0,
             **settings,
         )

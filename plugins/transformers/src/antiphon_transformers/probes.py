@@ -31,6 +31,17 @@ def probe_ids(forward: Forward, length: int) -> torch.Tensor:
     return probe
 
 
+def lacks_logits(forward: Forward) -> str:
+    """Return in what way a model gives no logits ``[1, tokens, vocabulary]`` for ids alone; empty where it does."""
+    ids = probe_ids(forward, 4)
+    try:
+        logits = forward.logits(ids)
+    except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
+        return f"gives no logits for token ids alone ({error})"
+    shape = tuple(logits.shape)
+    return "" if shape[:-1] == tuple(ids.shape) else f"gives logits {shape} for {ids.shape[1]} ids"
+
+
 def looks_ahead(forward: Forward) -> bool:
     """Whether logits depend on what comes after a token, or on how much of it."""
     ids = probe_ids(forward, 6)
