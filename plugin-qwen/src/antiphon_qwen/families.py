@@ -105,7 +105,7 @@ _PARTS = (
 _SPLIT = ("random", "White space behind reasoning that stood in the content is printed as it was.")
 _OPEN = tuple(
     (check, "The last message has no end token unless an answer is asked for.")
-    for check in ("closing", "generation_tags", "parse", "render_again", "random")
+    for check in ("closing", "parse", "render_again", "random")
 )
 
 FAMILIES = (
