@@ -35,31 +35,34 @@ def show_more(call: CompiledCall, text: str, progress: Progress, tools: Tools) -
         tools: The parameter schema of each tool, where the tools are known.
     """
     if call.form.style == "params":
-        if progress.name is not None and not holds_marker(call, progress.name):
-            _show_params(call, text, progress, tools)
+        draft = _draft(call, progress, 0, progress.name)
+        if draft is not None:
+            _show_params(call, text, progress, tools, draft)
         return
     for made in progress.calls[progress.told :]:
-        name = made.name or ""
-        if holds_marker(call, name):
+        draft = _draft(call, progress, progress.told, made.name)
+        if draft is None:
             return
-        draft = _draft(progress, progress.told, name)
         draft.say(call.plain(arguments_text(made))[draft.size :])
         progress.told += 1
-    name = progress.name or ""
-    if not name or holds_marker(call, name):
+    is_braces = call.form.values == "braces" and text.startswith("{", progress.arguments)
+    if progress.value is None and not is_braces and call.form.style != "pythonic":
+        return
+    draft = _draft(call, progress, len(progress.calls), progress.name)
+    if draft is None:
         return
     if progress.value is not None:
-        _show_value(call, text, progress, _draft(progress, len(progress.calls), name))
-    elif call.form.values == "braces" and text.startswith("{", progress.arguments):
+        _show_value(call, text, progress, draft)
+    elif is_braces:
         with contextlib.suppress(Invalid):
-            _show_braces(call, text, progress, _draft(progress, 0, name))
-    elif call.form.style == "pythonic":
-        _draft(progress, len(progress.calls), name)
+            _show_braces(call, text, progress, draft)
 
 
-def _draft(progress: Progress, number: int, name: str) -> Draft:
-    """Return the draft of a call; the ones before it have theirs."""
+def _draft(call: CompiledCall, progress: Progress, number: int, name: str | None) -> Draft | None:
+    """Return the draft of a call; None while its name is not known or none."""
     if len(progress.drafts) <= number:
+        if not name or holds_marker(call, name):
+            return None
         progress.drafts.append(Draft(name))
     return progress.drafts[number]
 
@@ -109,9 +112,10 @@ def _show_braces(call: CompiledCall, text: str, progress: Progress, draft: Draft
         draft.is_open = True
 
 
-def _show_params(call: CompiledCall, text: str, progress: Progress, tools: Tools) -> None:
+def _show_params(
+    call: CompiledCall, text: str, progress: Progress, tools: Tools, draft: Draft
+) -> None:
     """Show arguments that are spelled one after the other: whole ones, and the text of one that grows."""
-    draft = _draft(progress, 0, progress.name or "")
     schema = (tools or {}).get(progress.name or "")
     for key, value, is_bare in progress.members[progress.told :]:
         made = typed(value, key, call, schema) if is_bare else value

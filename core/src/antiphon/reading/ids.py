@@ -283,15 +283,23 @@ class IdStream:
                 continue
             parts.append(self.flush())
             parts.append(symbol)
-        # The bytes of a character may be spread over as many tokens, and the last be still to come.
-        for kept in range(min(_BYTES, len(self._held) + 1)):
-            size = len(self._held) - kept
-            text = self._table.decode(self._held[:size]) if size else ""
-            if not text.endswith(_REPLACEMENT):
-                parts.append(text)
-                self._held = self._held[size:]
-                break
+        if self._held:
+            parts.append(self._whole())
         return "".join(parts)
+
+    def _whole(self) -> str:
+        """Return the text of what is held without the bytes of half a character, which stay."""
+        held = self._held
+        text = self._table.decode(held)
+        size = len(held)
+        # Those bytes may be spread over as many tokens, of which one at least is still to come.
+        while text.endswith(_REPLACEMENT) and size > max(0, len(held) - _BYTES + 1):
+            size -= 1
+            text = self._table.decode(held[:size]) if size else ""
+        if text.endswith(_REPLACEMENT):
+            return ""
+        self._held = held[size:]
+        return text
 
     def flush(self) -> str:
         """Return what was held back."""
