@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 
 from antiphon.engine.caches import BoundedCache
 from antiphon.reading.grammar import OTHER, Grammar, Literals, RoleForm, Slot
@@ -21,7 +20,10 @@ WAYS: dict[str, Callable[[str], str]] = {
 _MAX_ROLES = 8
 """Roles beyond the grammar's own that a conversation may have."""
 
+_Headers = tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...]
+
 _KEPT: BoundedCache[tuple[int, tuple[str, ...]], tuple[Grammar, Grammar]] = BoundedCache(64)
+_LOOKED: BoundedCache[int, tuple[Grammar, frozenset[str], _Headers]] = BoundedCache(64)
 
 
 def with_roles_of(grammar: Grammar, text: str) -> Grammar:
@@ -61,15 +63,17 @@ def _named(grammar: Grammar, text: str) -> tuple[str, ...]:
     own forms, and less what is a marker of another meaning (``<|end|>`` is no message of the role
     ``end``).
     """
-    known = {"system", "user", "assistant", *(form.role for form in grammar.roles)}
+    known, headers = _kept_headers(grammar)
     found: dict[str, None] = {}
-    for way, header in _headers(grammar.roles, grammar.others):
+    for way, header, ends in headers:
         for match in header.finditer(text):
+            if ends and match.start() and not text.endswith(ends, 0, match.start()):
+                continue
             name = match["name"]
             if way != "role":
                 # How it was written before is not to be seen; roles are in small letters.
                 name = name.lower() if name == WAYS[way](name.lower()) else ""
-            if name in known or name in found or is_literal(grammar, match["header"]):
+            if name in known or name in found or is_literal(grammar, match.group()):
                 continue
             if name:
                 found[name] = None
@@ -78,19 +82,26 @@ def _named(grammar: Grammar, text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
-def _headers(
-    roles: tuple[RoleForm, ...], others: tuple[RoleForm, ...]
-) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return the expressions of headers with a role's name, behind what ends the message before,
-    with the slot in which the name stands.
+def _kept_headers(grammar: Grammar) -> tuple[frozenset[str], _Headers]:
+    """Return the roles that a grammar knows and its headers of others, found out once."""
+    kept = _LOOKED.get(id(grammar))
+    if kept is None or kept[0] is not grammar:
+        known = frozenset(("system", "user", "assistant", *(form.role for form in grammar.roles)))
+        kept = grammar, known, _headers(grammar)
+        _LOOKED.put(id(grammar), kept)
+    return kept[1], kept[2]
+
+
+def _headers(grammar: Grammar) -> _Headers:
+    """Return for headers with a role's name the slot in which it stands, the expression, and what
+    ends the message before: one of these stands before such a header, if any are known.
     """
     closers: dict[str, set[str]] = {}
-    for form in (*roles, *others):
+    for form in (*grammar.roles, *grammar.others):
         if isinstance(form.closer, str):
             closers.setdefault(form.role, set()).update((form.closer, *form.other_closers))
     made = []
-    for form in others:
+    for form in grammar.others:
         place = name_place(form.opener)
         if form.role != OTHER or place is None:
             continue
@@ -99,12 +110,9 @@ def _headers(
             for side in (form.opener[:place][-1:], form.opener[place + 1 :][:1])
         )
         ends = [end for role in form.after or () for end in closers.get(role, {""} if role else ())]
-        closed = "" if form.unclosed or "" in ends else "|".join(map(re.escape, {*ends}))
-        start = rf"(?:\A|{closed})" if closed else ""
-        way = _field(form.opener[place])
-        made.append(
-            (way, re.compile(rf"{start}(?P<header>{before}(?P<name>\w[\w-]{{0,40}}){behind})"))
-        )
+        closed = () if form.unclosed or "" in ends else tuple(dict.fromkeys(ends))
+        header = re.compile(rf"{before}(?P<name>\w[\w-]{{0,40}}){behind}")
+        made.append((_field(form.opener[place]), header, closed))
     return tuple(made)
 
 
