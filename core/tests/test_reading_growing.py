@@ -234,6 +234,9 @@ def test_each_of_several_calls_is_shown_when_it_comes(grammar: Grammar, text: st
         (QWEN3, BEHIND.replace('{"place"', '"place"'), ["ok", "malformed"]),
         (QWEN3, LIST[: LIST.index("x")], ["ok", "incomplete"]),
         (QWEN3, LIST.replace("]", ",]"), ["ok", "ok", "malformed"]),
+        (QWEN3, LIST.replace('"x"}', '"x"}, "arguments": {"place": "y"}'), ["ok", "malformed"]),
+        (QWEN3, LIST.replace('"x"}', '"x"}, "name": "find"'), ["ok", "malformed"]),
+        (QWEN3, LIST.replace('"x"}', '"x", "name": 1, "arguments": {}}'), ["ok", "ok"]),
         (QWEN3, LIST.replace("]", "] and"), ["ok", "malformed"]),
         (
             LLAMA4,

@@ -27,6 +27,7 @@ from antiphon.reading.scan import (
     Nested,
     decode_json,
     decode_json_at,
+    has_twice,
     json_member,
     skip_white,
 )
@@ -164,6 +165,10 @@ def json_call(call: CompiledCall, item: Any, text: str, place: tuple[int, int]) 
         arguments = {}  # so models call tools that take none
     if not isinstance(arguments, (dict, str)):
         raise Invalid("the arguments are not an object")
+    # A stream shows the first of them before the second is there.
+    first = form.name_keys[0]
+    if has_twice(text, start, end, held) or has_twice(text, start, end, first):
+        raise Invalid("the call has its name or its arguments twice")
     is_last = next(reversed(inner)) == held
     return Call(
         name=name,

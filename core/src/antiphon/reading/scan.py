@@ -149,6 +149,24 @@ def json_member(text: str, pos: int, end: int, key: str, is_last: bool) -> tuple
     return found
 
 
+def has_twice(text: str, pos: int, end: int, key: str) -> bool:
+    """Whether an object in text that is known to be valid JSON has a key twice; arguments as `json_member`."""
+    if text.count(f'"{key}"', pos, end) < 2:
+        return False
+    count = 0
+    at = skip_white(text, pos + 1)
+    while at < end and text[at] == '"':
+        name = decode_json_at(text, at)
+        value = name and decode_json_at(text, skip_white(text, skip_white(text, name[1]) + 1))
+        if not name or not value:
+            break
+        count += name[0] == key
+        at = skip_white(text, value[1])
+        if at < end and text[at] == ",":
+            at = skip_white(text, at + 1)
+    return count > 1
+
+
 def _stands_once(text: str, pos: int, end: int, key: str) -> bool:
     """Whether a key certainly does not stand in a part of a text, however it is spelled."""
     return text.find(f'"{key}"', pos, end) < 0 and text.find("\\u", pos, end) < 0
