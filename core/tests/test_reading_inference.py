@@ -422,3 +422,15 @@ def test_a_content_of_none_that_is_printed_as_a_word_is_refused_where_it_shows()
     assert parse(said.format(""), family=grammar)[1]["content"] == ""
     with pytest.raises(GrammarUnavailable, match="None"):
         parse(said.format("None"), family=grammar)
+
+
+def test_an_answer_right_behind_an_answer_of_calls_is_no_part_of_it() -> None:
+    name = "zai-org-GLM-5.jinja"
+    grammar = inferred(name)
+    assert grammar is not None
+    (case,) = (case for case in further() if case["id"] == "call-left-alone")
+    question, calling = case["messages"][:2]
+    said = {"role": "assistant", "content": "Soon.", "reasoning_content": "It takes a while."}
+    calling = {**calling, "content": "Looking.", "reasoning_content": "I must look."}
+    case = {**case, "messages": [question, calling, said]}
+    assert outcomes(name, grammar, [case])["wrong"] == 0

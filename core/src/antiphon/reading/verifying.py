@@ -263,16 +263,14 @@ def _says_no_more(one: dict[str, Any], two: dict[str, Any]) -> bool:
 
 
 def _holds_turns(message: dict[str, Any], compiled: Compiled) -> bool:
-    """Whether a message's content holds a marker with which turns of others begin or end."""
+    """Whether a message's content holds a marker with which turns begin, or those of others end."""
     grammar = compiled.grammar
     others = tuple(form for form in grammar.roles if form.role != "assistant")
     sides = [grammar.end_tokens, *((form.opener, form.closer) for form in others)]
     content = message.get("content")
-    return isinstance(content, str) and any(
-        mark.group() in content
-        for side in literals_of(tuple(sides))
-        for mark in MARKER.finditer(side)
-    )
+    marks = {mark.group() for side in literals_of(tuple(sides)) for mark in MARKER.finditer(side)}
+    marks |= _turn_marks(compiled, closers=False)
+    return isinstance(content, str) and any(mark in content for mark in marks)
 
 
 def _holds_controls(conversation: Conversation, compiled: Compiled, text: str) -> bool:
