@@ -269,6 +269,18 @@ def test_positions_that_turn_at_a_length_keep_their_states_on_either_side_of_it(
     assert 0 == saved[0] < saved[1] < saved[2] < saved[3]
 
 
+def test_rows_on_both_sides_of_the_turn_are_refused_where_other_processes_would_wait():
+    forward = TransformersBackend(make("phi3, long positions")).forward
+    forward.sharded = True  # what it does with real parts is in test_sharded_models.py
+    short, long = [5] * 4, [5] * 20
+    assert forward.apart([short, short]) == [[0, 1]]
+    assert forward.counted_alike([long, long], [4, 4]) == [([0, 1], True)]
+    with pytest.raises(InvalidParameter, match="give rows of one kind in each call"):
+        forward.apart([short, long])
+    with pytest.raises(InvalidParameter, match="its weights are sharded"):
+        forward.counted_alike([short, long], [4, 4])
+
+
 def test_models_whose_logits_depend_on_how_much_comes_after_are_refused():
     """ProphetNet's distances are counted within the whole row."""
     config = transformers.ProphetNetConfig(

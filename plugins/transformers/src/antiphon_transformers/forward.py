@@ -200,12 +200,16 @@ class Forward:
         return result
 
     def apart(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return which rows may share a forward pass: those that the model counts positions of in one way."""
+        """Return which rows may share a forward pass: those that the model counts positions of in one way.
+
+        Raises:
+            InvalidParameter: See `_in_step`.
+        """
         if self.turning_length is None:
             return [list(range(len(rows)))]
         short = [i for i, row in enumerate(rows) if len(row) <= self.turning_length]
         long = [i for i, row in enumerate(rows) if len(row) > self.turning_length]
-        return [members for members in (short, long) if members]
+        return self._in_step([members for members in (short, long) if members])
 
     def counted_alike(
         self, prompts: Sequence[Sequence[int]], limits: Sequence[int]
@@ -217,6 +221,9 @@ class Forward:
         Args:
             prompts: Rows of ids.
             limits: Most new tokens of each.
+
+        Raises:
+            InvalidParameter: See `_in_step`.
         """
         turn = self.turning_length
         if turn is None or not self.incremental:
@@ -226,7 +233,20 @@ class Forward:
             length = len(prompt)
             where = "behind" if length > turn else "before" if length + limit <= turn else "across"
             parts[where].append(index)
-        return [(rows, where != "across") for where, rows in parts.items() if rows]
+        return self._in_step([(rows, where != "across") for where, rows in parts.items() if rows])
+
+    def _in_step(self, parts: list[_T]) -> list[_T]:
+        """Return parts that are computed one after the other, if nobody waits for this process meanwhile.
+
+        Raises:
+            InvalidParameter: Others hold parts of the weights, and may have other numbers of forward passes to do.
+        """
+        if self.sharded and len(parts) > 1:
+            raise InvalidParameter(
+                f"{type(self.inner).__name__} counts the positions of rows above {self.turning_length} tokens in another "
+                "way, and its weights are sharded: give rows of one kind in each call, on all processes."
+            )
+        return parts
 
     def all_done(self, done: bool) -> bool:
         """Whether this process and those that hold the other parts of the weights are done."""
