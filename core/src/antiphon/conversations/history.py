@@ -114,9 +114,7 @@ class History(TensorClass["nocast"]):
         messages = self._messages() if self.ndim else self._messages()[0]
         try:
             return copy.deepcopy(messages)
-        except (
-            Exception
-        ) as error:  # what stands in a message may be of any class, and nested at will
+        except Exception as error:  # of any class, and nested at will, may be what a message holds
             raise InvalidMessage(
                 f"a message holds what can't be copied ({reason_of(error)}); leave it out"
             ) from error

@@ -243,8 +243,8 @@ class Forward:
         """
         if self.sharded and len(parts) > 1:
             raise InvalidParameter(
-                f"{type(self.inner).__name__} counts the positions of rows above {self.turning_length} tokens in another "
-                "way, and its weights are sharded: give rows of one kind in each call, on all processes."
+                f"{type(self.inner).__name__} counts positions in another way above {self.turning_length} tokens, and "
+                "its weights are sharded: give rows of one kind in each call, on all processes."
             )
         return parts
 
