@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from antiphon.engine.rendering import render
-from antiphon.errors import FamilyNotFound, RenderError
+from antiphon.errors import FamilyNotFound, GrammarUnavailable, RenderError
 from antiphon.reading import (
     Grammar,
+    RoleForm,
     read_conversation,
     read_response,
     stream_parser,
@@ -323,3 +324,34 @@ def test_texts_of_white_space_alone_render_again(name: str) -> None:
             assert len(set(renderings)) == 1, messages
             read += 1
     assert read > 100
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_reading_ends_on_any_text_made_of_what_stands_around_messages(name: str) -> None:
+    """No turn opens for ever at the place where it ends, wherever a text breaks off."""
+    grammar = get_family(name).load_grammar()
+    assert grammar is not None
+    parts = {"0", "\n", "<", *grammar.end_tokens}
+    for form in grammar.roles:
+        for literals in (form.opener, form.closer, form.begins, form.group_opener, form.separator):
+            literals = (literals,) if isinstance(literals, str) else literals
+            parts |= {part for part in literals if isinstance(part, str)}
+
+    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.sampled_from(sorted(parts)), max_size=9).map("".join), st.integers(0, 40))
+    def check(whole: str, torn: int) -> None:
+        text = whole[: max(len(whole) - torn, 0)]
+        try:
+            found = read_conversation(text, family=grammar)
+        except GrammarUnavailable:
+            return
+        assert len(found.messages) <= len(text) + 1
+
+    check()
+
+
+def test_turns_that_only_their_first_words_tell_end_where_the_next_begins() -> None:
+    answer = RoleForm("assistant", "", begins="<answer>", after=("user", "assistant"))
+    grammar = Grammar("short", roles=(RoleForm("user", "<u>"), answer))
+    found = read_conversation("<u>hi<answer>yes<answer>no", family=grammar).messages
+    assert [message["content"] for message in found] == ["hi", "<answer>yes", "<answer>no"]

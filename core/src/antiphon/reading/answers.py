@@ -152,12 +152,13 @@ class AnswerReader:
     ) -> tuple[dict[str, Any], bool]:
         """Read an assistant's body that ends at ``close``; True if it ends inside a call."""
         body = text[start : close.start()]
+        is_cut = not (close.group() or close.start() < len(text))
         is_thought = has_thought or self._is_unthought(body, close)
-        message, calls = self._message(body, is_thought)
+        message, calls = self._message(body, is_thought, is_cut=is_cut)
         if not calls and self.marks_calls:
-            message, _ = self._message(body, is_thought, self.without_calls)
+            message, _ = self._message(body, is_thought, self.without_calls, is_cut=is_cut)
         is_open = any(call.status == "incomplete" for call in calls)
-        if not (close.group() or close.start() < len(text)):
+        if is_cut:
             return message, is_open
         if "tool_calls" in message:
             content = message["content"] or ""
@@ -221,7 +222,12 @@ class AnswerReader:
         return message
 
     def _message(
-        self, body: str, has_thought: bool, compiled: Compiled | None = None
+        self,
+        body: str,
+        has_thought: bool,
+        compiled: Compiled | None = None,
+        *,
+        is_cut: bool = False,
     ) -> tuple[dict[str, Any], list[Call]]:
         """Read an assistant's body; returns the message and all calls in it.
 
@@ -229,6 +235,7 @@ class AnswerReader:
             body: The body.
             has_thought: The header held an empty reasoning block: no other one follows.
             compiled: The grammar; `compiled` without it.
+            is_cut: The text ends with the body: white space may be missing.
 
         Raises:
             GrammarUnavailable: It has calls that the grammar is known not to read.
@@ -240,8 +247,9 @@ class AnswerReader:
                     f"({self.compiled.plain(marker)!r}); declare a grammar for it."
                 )
         for empty in self.empty:
-            is_cut = self.empty_cut and body == empty.rstrip(WHITE)
-            if not has_thought and (body.startswith(empty) or is_cut):
+            head = body.rstrip(WHITE) if is_cut else body
+            is_torn = (is_cut or self.empty_cut) and head == empty.rstrip(WHITE)
+            if not has_thought and (body.startswith(empty) or is_torn):
                 body, has_thought = body[len(empty) :], True
                 break
         grammar = self.grammar
@@ -266,7 +274,7 @@ class AnswerReader:
         if reasoning is not None and not reasoning.separate and not has_thought:
             kept, rest = self._kept_reasoning(body)
         machine = self._run(compiled, rest, after_thought=has_thought or bool(kept))
-        if self._is_block(machine, rest) and not self._is_printed(machine, body):
+        if self._is_block(machine, rest) and not self._is_printed(machine, body, is_cut):
             kept, rest = self._kept_reasoning(body)
             machine = self._run(compiled, rest, after_thought=True)
         kept = self.compiled.plain(kept)
@@ -285,7 +293,7 @@ class AnswerReader:
         is_empty = begins and any(piece.kind == "format" for piece in machine.pieces[:1])
         return is_empty or bool(machine.reasoning)
 
-    def _is_printed(self, machine: Machine, body: str) -> bool:
+    def _is_printed(self, machine: Machine, body: str, is_cut: bool) -> bool:
         """Whether a block is as the template prints the field: with all the white space of the
         format, and no more of it where it is stripped. Any other one stood in the content.
         """
@@ -296,7 +304,7 @@ class AnswerReader:
         if thought != thought.strip(reasoning.trimmed):
             return False
         block = reasoning.opener + thought + reasoning.closer
-        if thought.strip(WHITE) and not machine.content:
+        if (thought.strip(WHITE) or is_cut) and not machine.content:
             block = block.rstrip(WHITE)
         return self.compiled.plain(body).startswith(block)
 

@@ -122,9 +122,12 @@ class Splitter:
                 conversation.prompted = True
                 break
         role = ""
+        here: set[str] = (
+            set()
+        )  # the roles that were last at this position: a turn may have no width
         thoughts: list[tuple[int, TurnForm, int]] = []
         while pos < size:
-            opened = self._open_at(text, pos, role)
+            opened = None if role in here else self._open_at(text, pos, role)
             if opened is None:
                 if self._is_torn_header(text[pos:], role):
                     break
@@ -134,7 +137,9 @@ class Splitter:
                 break
             form, match = opened
             count = len(conversation.messages)
+            start, last = pos, role
             pos, role = self._turn(conversation, text, form, match)
+            here = {*here, last} if pos == start else set()
             if self.forgets and len(conversation.messages) == count + 1:
                 if role == "user":
                     self._forget(conversation, text, thoughts)

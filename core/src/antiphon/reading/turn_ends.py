@@ -13,7 +13,8 @@ _SOLID = 6
 
 
 def set_ending(form: TurnForm, following: list[TurnForm], compiled: Compiled) -> None:
-    """Set the expression for the end of a form's body, and the literals with which ends begin.
+    """Set the expression for the end of a form's body, the literals with which ends begin, and those
+    with which other turns do that may follow.
 
     A closer counts only where the opener of a turn that may follow, or the end of the text,
     comes after it: so the same characters inside a body do no harm.
@@ -39,6 +40,7 @@ def set_ending(form: TurnForm, following: list[TurnForm], compiled: Compiled) ->
     if form.grouped and not head(form.closer):
         ends += [form.separator + head(form.opener), form.group_closer]
     form.starts = starts_of(ends)
+    form.others = tuple(other.begins for other in following if other is not form)
 
 
 def _options(
@@ -79,8 +81,15 @@ def _options(
             options.append(f"(?={openers})")
     elif is_assistant and openers:
         # Templates leave the end token out here and there (DeepSeek after calls): the next
-        # turn's opener ends the body too, if nothing shorter than a whole marker says so.
-        solid = [b for b in begins if len(compiled.plain(b)) > _SOLID and not b[0].isspace()]
+        # turn's opener ends the body too, if nothing shorter than a whole marker says so, and if it
+        # is no closer.
+        solid = [
+            begin
+            for begin in begins
+            if len(compiled.plain(begin)) > _SOLID
+            and not begin[0].isspace()
+            and begin != form.closer
+        ]
         if solid:
             options.append(f"(?={alternation(solid)})")
     options += [f"(?={re.escape(begin)})" for begin in instead if begin]

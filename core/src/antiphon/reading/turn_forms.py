@@ -74,18 +74,22 @@ class TurnForm:
         self.close_fields: list[str] = []
         self.close: re.Pattern[str] | None = None
         self.starts: tuple[str, ...] = ()
+        self.others: tuple[str, ...] = ()
         self.has_twin = False
         self.has_thought = False
 
     def ending(self, text: str, pos: int) -> re.Match[str]:
         """Return the first end of this form's body at or after a position.
 
-        The expression is tried only where a literal stands with which an end may begin: looking
-        for a few literals is several times faster than searching for the expression.
+        What a body must begin with does not end it at once, unless another turn begins so too. The
+        expression is tried only where a literal stands with which an end may begin: looking for a few
+        literals is several times faster than searching for the expression.
         """
         assert self.close is not None
         if not self.starts:
             found = self.close.search(text, pos)
+            if self._is_at_its_own_beginning(found, text, pos):
+                found = self.close.search(text, pos + 1)
             assert found is not None  # the end of the text is among the ends
             return found
         at = pos
@@ -98,9 +102,14 @@ class TurnForm:
                 if place >= 0 and (best < 0 or place < best):
                     best = place
             found = self.close.match(text, best if best >= 0 else len(text))
-            if found is not None:
+            if found is not None and not self._is_at_its_own_beginning(found, text, pos):
                 return found
             at = best + 1
+
+    def _is_at_its_own_beginning(self, found: re.Match[str] | None, text: str, pos: int) -> bool:
+        if found is None or not self.form.begins or not found.end() == pos < len(text):
+            return False
+        return not text.startswith(self.others, pos)
 
 
 _SHARED = 4
