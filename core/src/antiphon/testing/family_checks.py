@@ -363,7 +363,7 @@ def check_generation_tags(subject: FamilySubject) -> None:
         subject.template,
     )
     problems = Problems("Look at the places of {% generation %} and {% endgeneration %}.")
-    for case in subject.cases:
+    for case in (*subject.cases, *_with_thinking(subject)):
         plain = subject.rendering(case, prompt=False)
         if plain is None or plain.unlocated:
             continue
@@ -382,6 +382,17 @@ def check_generation_tags(subject: FamilySubject) -> None:
                 f"the tags mark {len(spans)} places and there are {len(plain.turns)} turns",
             )
     problems.settle(at_least=1)
+
+
+def _with_thinking(subject: FamilySubject) -> list[Case]:
+    """Return the cases with thinking on, under both names for it, where the template knows one of them."""
+    if "thinking" not in subject.template:
+        return []
+    on = {"thinking": True, "enable_thinking": True}
+    return [
+        Case(f"{c.id}, thinking", c.messages, c.tools, c.prompt, {**c.variables, **on})
+        for c in subject.cases
+    ]
 
 
 def _marked_spans(
